@@ -1,0 +1,3 @@
+/* The implementation and nothing else; also compiled as C++. */
+#define EVENTBUS_IMPLEMENTATION
+#include "eventbus.h"

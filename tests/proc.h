@@ -1,0 +1,387 @@
+/* proc.h - helper processes, threads and waiting, for the tests that need the real thing.
+**
+** A child is this same program, started anew as `prog --child role arg...`: no fork without exec,
+** so the sanitizers stay happy whatever threads the parent has. Parent and child talk in lines over
+** two pipes. Nothing here sleeps and hopes: every wait polls, with P_LONG_MS as "never".
+*/
+#ifndef T_PROC_H
+#define T_PROC_H
+#include "test.h"
+#include <dirent.h>
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <spawn.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#define P_LONG_MS 60000 /* only a broken bus waits that long */
+#define P_SLACK_MS 5000 /* how late a busy machine with sanitizers may be */
+
+/* ---- asserting and waiting ------------------------------------------------------------------- */
+
+/* Integers of any kind, both printed. */
+#define P_EQ(want, got)                                                                            \
+    do {                                                                                           \
+        int64_t t_a = (int64_t)(want), t_b = (int64_t)(got);                                       \
+        if (t_a != t_b) {                                                                          \
+            fprintf(stderr, "\n%s:%d: %s\n  wanted %lld\n  got %lld\n", __FILE__, __LINE__, #got,  \
+                    (long long)t_a, (long long)t_b);                                               \
+            FAILm(#got);                                                                           \
+        }                                                                                          \
+    } while (0)
+
+/* low <= got <= high */
+#define P_WITHIN(low, high, got)                                                                   \
+    do {                                                                                           \
+        int64_t t_l = (int64_t)(low), t_h = (int64_t)(high), t_g = (int64_t)(got);                 \
+        if (t_g < t_l || t_g > t_h) {                                                              \
+            fprintf(stderr, "\n%s:%d: %s\n  wanted %lld to %lld\n  got %lld\n", __FILE__,          \
+                    __LINE__, #got, (long long)t_l, (long long)t_h, (long long)t_g);               \
+            FAILm(#got);                                                                           \
+        }                                                                                          \
+    } while (0)
+
+#define P_EVENTUALLY(cond)                                                                         \
+    do {                                                                                           \
+        int64_t p_end = p_ms() + P_LONG_MS;                                                        \
+        while (!(cond)) {                                                                          \
+            if (p_ms() > p_end) FAILm("never: " #cond);                                            \
+            p_nap(2);                                                                              \
+        }                                                                                          \
+    } while (0)
+
+T_UNUSED static int64_t p_ms(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+}
+
+T_UNUSED static void p_nap(int ms)
+{
+    struct timespec ts;
+    ts.tv_sec = ms / 1000;
+    ts.tv_nsec = (long)(ms % 1000) * 1000000L;
+    while (nanosleep(&ts, &ts) != 0 && errno == EINTR) continue;
+}
+
+/* Flags and counters that several threads touch. */
+T_UNUSED static int p_get(const int *p) { return __atomic_load_n(p, __ATOMIC_SEQ_CST); }
+T_UNUSED static void p_set(int *p, int value) { __atomic_store_n(p, value, __ATOMIC_SEQ_CST); }
+T_UNUSED static int p_add(int *p, int by) { return __atomic_add_fetch(p, by, __ATOMIC_SEQ_CST); }
+
+/* For handlers: waits for a flag, at most P_LONG_MS, so that a broken test ends too. */
+T_UNUSED static void p_until(const int *flag, int at_least)
+{
+    int64_t end = p_ms() + P_LONG_MS;
+    while (p_get(flag) < at_least && p_ms() < end) p_nap(1);
+}
+
+/* How many threads this process has; 0 where that cannot be known. */
+T_UNUSED static int p_threads(void)
+{
+    DIR *dir = opendir("/proc/self/task");
+    struct dirent *entry;
+    int n = 0;
+    if (!dir) return 0;
+    while ((entry = readdir(dir)) != NULL) n += entry->d_name[0] != '.';
+    closedir(dir);
+    return n;
+}
+
+/* ---- looking at events ----------------------------------------------------------------------- */
+
+/* Number of rows of the view `events` that satisfy an SQL condition. */
+T_UNUSED static int64_t p_rows(const char *path, const char *where)
+{
+    char sql[600];
+    snprintf(sql, sizeof sql, "SELECT count(*) FROM events WHERE %s", where);
+    return t_sql_int(path, sql);
+}
+
+/* How many texts of last_error begin with "interrupted". */
+T_UNUSED static int p_interrupted(const char *json)
+{
+    char text[1200];
+    int i, n = t_errors(json, -1, NULL, 0), hits = 0;
+    for (i = 0; i < n; i++) {
+        t_errors(json, i, text, sizeof text);
+        hits += strncmp(text, "interrupted", 11) == 0;
+    }
+    return hits;
+}
+
+/* A handler that remembers its calls and succeeds. */
+typedef struct p_seen {
+    int calls;                                    /* p_get() it from outside */
+    int attempt, max_attempts, retry_count;       /* of the last call */
+    char type[64], payload[200], errors[3000];    /* of the last call */
+} p_seen;
+static pthread_mutex_t p_seen_lock = PTHREAD_MUTEX_INITIALIZER;
+
+T_UNUSED static eb_result p_record(eb_delivery *d, void *user)
+{
+    p_seen *seen = (p_seen *)user;
+    pthread_mutex_lock(&p_seen_lock);
+    seen->attempt = d->attempt;
+    seen->max_attempts = d->max_attempts;
+    seen->retry_count = d->event->retry_count;
+    t_copy(seen->type, sizeof seen->type, d->event->type);
+    t_copy(seen->payload, sizeof seen->payload, d->event->payload);
+    t_copy(seen->errors, sizeof seen->errors, d->event->last_error);
+    pthread_mutex_unlock(&p_seen_lock);
+    p_add(&seen->calls, 1);
+    return EB_OK;
+}
+
+T_UNUSED static eb_result p_succeed(eb_delivery *d, void *user)
+{
+    (void)d;
+    (void)user;
+    return EB_OK;
+}
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+T_UNUSED static pthread_t p_go(void *(*func)(void *), void *arg)
+{
+    pthread_t thread;
+    T_MUST(pthread_create(&thread, NULL, func, arg) == 0);
+    return thread;
+}
+T_UNUSED static void p_join(pthread_t thread) { T_MUST(pthread_join(thread, NULL) == 0); }
+
+/* ---- children: the parent's side ------------------------------------------------------------- */
+
+enum { P_CHILD_IN = 3, P_CHILD_OUT = 4, P_CHILDREN = 16, P_CHILD_ARGS = 8 };
+
+typedef struct p_child {
+    pid_t pid; /* 0: free slot */
+    int to, from;
+    size_t have;
+    char buf[4096];
+} p_child;
+
+extern char **environ;
+static p_child p_children[P_CHILDREN];
+static const char *p_self = "/proc/self/exe";
+
+/* Call first in main: remembers how to start this program again. */
+T_UNUSED static void p_proc_init(char **argv)
+{
+    signal(SIGPIPE, SIG_IGN);
+    if (access(p_self, X_OK) != 0) p_self = argv[0];
+}
+
+/* A pipe whose ends lie above the descriptors that children use and close on exec. */
+T_UNUSED static void p_pipe(int ends[2])
+{
+    int i, raw[2];
+    T_MUST(pipe(raw) == 0);
+    for (i = 0; i < 2; i++) {
+        ends[i] = fcntl(raw[i], F_DUPFD_CLOEXEC, 20);
+        T_MUST(ends[i] >= 20);
+        close(raw[i]);
+    }
+}
+
+/* Starts `prog --child role args...`; the list ends with NULL. */
+T_UNUSED static p_child *p_spawn(const char *role, ...)
+{
+    char store[P_CHILD_ARGS + 3][420], *argv[P_CHILD_ARGS + 4];
+    posix_spawn_file_actions_t fa;
+    const char *arg;
+    p_child *c = p_children;
+    va_list ap;
+    int n = 0, i, down[2], up[2];
+    while (c->pid) T_MUST(++c < p_children + P_CHILDREN);
+    snprintf(store[n++], sizeof store[0], "%s", p_self);
+    snprintf(store[n++], sizeof store[0], "--child");
+    snprintf(store[n++], sizeof store[0], "%s", role);
+    va_start(ap, role);
+    while ((arg = va_arg(ap, const char *)) != NULL) {
+        T_MUST(n < P_CHILD_ARGS + 3);
+        snprintf(store[n++], sizeof store[0], "%s", arg);
+    }
+    va_end(ap);
+    for (i = 0; i < n; i++) argv[i] = store[i];
+    argv[n] = NULL;
+    p_pipe(down);
+    p_pipe(up);
+    memset(c, 0, sizeof *c);
+    posix_spawn_file_actions_init(&fa);
+    posix_spawn_file_actions_adddup2(&fa, down[0], P_CHILD_IN);
+    posix_spawn_file_actions_adddup2(&fa, up[1], P_CHILD_OUT);
+    T_MUST(posix_spawn(&c->pid, p_self, &fa, NULL, argv, environ) == 0);
+    posix_spawn_file_actions_destroy(&fa);
+    close(down[0]);
+    close(up[1]);
+    c->to = down[1];
+    c->from = up[0];
+    return c;
+}
+
+/* One line of the child, without its end: 1; 0: the pipe is closed; -1: nothing came. */
+T_UNUSED static int p_hear_within(p_child *c, char *line, size_t cap, int64_t within_ms)
+{
+    int64_t end = p_ms() + within_ms;
+    for (;;) {
+        char *nl = (char *)memchr(c->buf, '\n', c->have);
+        struct pollfd p;
+        ssize_t got;
+        if (nl) {
+            size_t len = (size_t)(nl - c->buf);
+            snprintf(line, cap, "%.*s", (int)len, c->buf);
+            c->have -= len + 1;
+            memmove(c->buf, nl + 1, c->have);
+            return 1;
+        }
+        T_MUST(c->have < sizeof c->buf);
+        p.fd = c->from;
+        p.events = POLLIN;
+        p.revents = 0;
+        if (poll(&p, 1, 5) > 0) {
+            got = read(c->from, c->buf + c->have, sizeof c->buf - c->have);
+            if (got == 0) return 0;
+            if (got > 0) c->have += (size_t)got;
+        } else if (p_ms() >= end) {
+            return -1;
+        }
+    }
+}
+T_UNUSED static int p_hear(p_child *c, char *line, size_t cap)
+{
+    return p_hear_within(c, line, cap, P_LONG_MS);
+}
+
+/* Asserts that the child's next line is exactly this. */
+#define P_HEAR(child, text)                                                                        \
+    do {                                                                                           \
+        char t_line[300];                                                                          \
+        t_copy(t_line, sizeof t_line, "");                                                         \
+        P_EQ(1, p_hear(child, t_line, sizeof t_line));                                             \
+        ASSERT_STR_EQ(text, t_line);                                                               \
+    } while (0)
+
+/* Sends one line to the child; a dead child does not mind. */
+T_UNUSED static void p_tell(p_child *c, const char *text)
+{
+    char line[440];
+    int len = snprintf(line, sizeof line, "%s\n", text);
+    ssize_t put = write(c->to, line, (size_t)len);
+    (void)put;
+}
+
+T_UNUSED static void p_child_forget(p_child *c)
+{
+    close(c->to);
+    close(c->from);
+    c->pid = 0;
+}
+
+/* Closes the child's orders, waits for its end and returns the status of waitpid. A child that does
+** not end is killed: -1. */
+T_UNUSED static int p_end(p_child *c)
+{
+    int64_t end = p_ms() + P_LONG_MS;
+    int status = 0;
+    close(c->to);
+    c->to = -1;
+    while (waitpid(c->pid, &status, WNOHANG) == 0) {
+        if (p_ms() > end) {
+            kill(c->pid, SIGKILL);
+            waitpid(c->pid, &status, 0);
+            status = -1;
+            break;
+        }
+        p_nap(1);
+    }
+    p_child_forget(c);
+    return status;
+}
+
+/* kill -9, then as p_end. */
+T_UNUSED static int p_kill(p_child *c)
+{
+    kill(c->pid, SIGKILL);
+    return p_end(c);
+}
+
+#define P_ENDS_CLEANLY(child)                                                                      \
+    do {                                                                                           \
+        int t_status = p_end(child);                                                               \
+        ASSERTm("the child ended cleanly", t_status != -1 && WIFEXITED(t_status));                 \
+        P_EQ(0, WEXITSTATUS(t_status));                                                            \
+    } while (0)
+#define P_IS_KILLED(status) ((status) != -1 && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+
+/* SET_TEARDOWN: what a failed test left running. */
+T_UNUSED static void p_reap(void *unused)
+{
+    int i;
+    (void)unused;
+    for (i = 0; i < P_CHILDREN; i++)
+        if (p_children[i].pid) p_kill(&p_children[i]);
+}
+
+/* Runs a suite with that teardown, which greatest forgets after each suite. */
+#define P_RUN(suite)                                                                               \
+    do {                                                                                           \
+        SET_TEARDOWN(p_reap, NULL);                                                                \
+        RUN_SUITE(suite);                                                                          \
+    } while (0)
+
+/* ---- children: their own side ---------------------------------------------------------------- */
+
+/* Call first in a child: it dies with its parent's patience, and leaves no core file. */
+T_UNUSED static void p_child_init(void)
+{
+    struct rlimit none;
+    none.rlim_cur = none.rlim_max = 0;
+    setrlimit(RLIMIT_CORE, &none);
+    alarm(240);
+    fcntl(P_CHILD_IN, F_SETFD, FD_CLOEXEC);
+    fcntl(P_CHILD_OUT, F_SETFD, FD_CLOEXEC);
+}
+
+/* One line to the parent, in one write. */
+T_UNUSED static void p_report(const char *fmt, ...) EB_PRINTF(1, 2);
+T_UNUSED static void p_report(const char *fmt, ...)
+{
+    char line[300];
+    int len;
+    va_list ap;
+    va_start(ap, fmt);
+    len = vsnprintf(line, sizeof line - 1, fmt, ap);
+    va_end(ap);
+    T_MUST(len >= 0 && (size_t)len < sizeof line - 1);
+    line[len] = '\n';
+    T_MUST(write(P_CHILD_OUT, line, (size_t)len + 1) == (ssize_t)len + 1);
+}
+
+/* Waits for one line from the parent; 0: there are no more. */
+T_UNUSED static int p_order(char *line, size_t cap)
+{
+    size_t len = 0;
+    char ch;
+    ssize_t got;
+    for (;;) {
+        got = read(P_CHILD_IN, &ch, 1);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0) return 0;
+        if (ch == '\n') break;
+        if (len + 1 < cap) line[len++] = ch;
+    }
+    line[len] = 0;
+    return 1;
+}
+
+/* The whole process dies here, now. */
+T_UNUSED static void p_die(void)
+{
+    kill(getpid(), SIGKILL);
+    for (;;) p_nap(1000);
+}
+
+#endif /* T_PROC_H */

@@ -1,0 +1,335 @@
+/* test_misuse.c - what a host program does wrong: fork, NULL, closing twice or the wrong thing. */
+#include "proc.h"
+
+static p_seen seen;
+
+/* ---- fork ------------------------------------------------------------------------------------ */
+
+/* Runs in the forked child: the number of the first call that did something else, 0 if none did. */
+static int calls_after_fork(eb_bus *bus, eb_store *store, const char *event, const char *sub)
+{
+    eb_event_list list;
+    eb_message m;
+    eb_stats stats;
+    eb_id id;
+    int64_t n;
+    int at = 0;
+    memset(&m, 0, sizeof m);
+    m.type = "x";
+#define FORKED(expr)                                                                               \
+    do {                                                                                           \
+        at++;                                                                                      \
+        if ((expr) != EB_ERR_FORK) {                                                               \
+            fprintf(stderr, "\nin the child: %s\n", #expr);                                        \
+            return at;                                                                             \
+        }                                                                                          \
+    } while (0)
+    FORKED(eb_start(bus));
+    FORKED(eb_pump(bus, 0, &n));
+    FORKED(eb_drain(bus, 0));
+    FORKED(eb_publish(bus, "x", NULL, &id));
+    FORKED(eb_post(bus, "x", NULL, &id));
+    FORKED(eb_send(bus, &m, 1, &id));
+    FORKED(eb_wait(bus, event, 0));
+    FORKED(eb_subscribe(bus, "*", p_record, &seen, NULL, &id));
+    FORKED(eb_unsubscribe(bus, sub));
+    FORKED(eb_get(store, event, &list));
+    FORKED(eb_log_read(store, NULL, &list));
+    FORKED(eb_dlq_list(store, NULL, &list));
+    FORKED(eb_dlq_retry(store, event, NULL));
+    FORKED(eb_dlq_retry_all(store, NULL, &n));
+    FORKED(eb_dlq_purge(store, 0, &n));
+    FORKED(eb_dlq_purge_dead(store, 0, &n));
+    FORKED(eb_dlq_move(store, event, NULL));
+    FORKED(eb_stats_get(store, &stats));
+    FORKED(eb_shutdown(bus));
+#undef FORKED
+    eb_wake(bus);
+    (void)eb_bus_store(bus);
+    return 0;
+}
+
+/* try path: whether this process may start. */
+static int child_try(char **arg)
+{
+    eb_options o = t_options(arg[0]);
+    eb_bus *bus = t_open(&o);
+    p_report("start %d", (int)eb_start(bus));
+    eb_destroy(bus);
+    return 0;
+}
+
+TEST forked_child_gets_nothing_and_breaks_nothing(void)
+{
+    const char *path = t_path("fork");
+    char other[440], buf[40];
+    eb_options o = t_options(path);
+    eb_store *store = NULL;
+    eb_id event, sub;
+    int round, status;
+    p_child *c;
+    eb_bus *bus;
+    memset(&seen, 0, sizeof seen);
+    t_copy(other, sizeof other, t_path("fork-own"));
+    o.workers = EB_NONE;
+    bus = t_open(&o);
+    T_OK(eb_store_open(&store, &o));
+    T_OK(eb_subscribe(bus, "*", p_record, &seen, NULL, &sub));
+    T_OK(eb_start(bus));
+    T_OK(eb_publish(bus, "before", NULL, &event));
+    for (round = 0; round < 3; round++) {
+        pid_t pid;
+        fflush(NULL);
+        pid = fork();
+        ASSERT(pid >= 0);
+        if (pid == 0) {
+            int bad = calls_after_fork(bus, store, event.str, sub.str);
+            if (!bad && calls_after_fork(bus, eb_bus_store(bus), event.str, sub.str)) bad = 50;
+            eb_store_close(store);
+            eb_destroy(bus);
+            if (!bad && round == 2) { /* a bus of its own is fine, on a file of its own */
+                eb_bus *mine = NULL;
+                o.path = other;
+                if (eb_open(&mine, &o) != EB_OK || eb_start(mine) != EB_OK ||
+                    eb_publish(mine, "x", NULL, NULL) != EB_OK)
+                    bad = 60;
+                eb_destroy(mine);
+            }
+            _exit(bad);
+        }
+        ASSERT_EQ(pid, waitpid(pid, &status, 0));
+        ASSERT(WIFEXITED(status));
+        P_EQ(0, WEXITSTATUS(status));
+        T_OK(eb_publish(bus, "after", NULL, NULL)); /* the parent goes on */
+        P_EQ(2 + round, p_get(&seen.calls));
+    }
+    c = p_spawn("try", path, NULL); /* and is still the owner */
+    P_HEAR(c, "start -10");
+    P_ENDS_CLEANLY(c);
+    P_EQ(EB_DONE, t_status(store, event.str));
+    eb_store_close(store);
+    eb_destroy(bus);
+    P_EQ(4, p_rows(path, "status = 'done' AND retry_count = 0"));
+    P_EQ(4, t_stored(path));
+    P_EQ(1, p_rows(other, "status = 'done'"));
+    ASSERT_STR_EQ("ok", t_sql_text(path, "PRAGMA integrity_check", buf, sizeof buf));
+    PASS();
+}
+
+/* ---- NULL ------------------------------------------------------------------------------------ */
+
+TEST null_bus_is_a_wrong_argument(void)
+{
+    eb_options o = t_options(t_path("null"));
+    eb_bus *bus = (eb_bus *)&o;
+    eb_message m;
+    int64_t n;
+    eb_id id;
+    memset(&m, 0, sizeof m);
+    m.type = "x";
+    T_IS(EB_ERR_ARG, eb_open(NULL, &o));
+    T_IS(EB_ERR_ARG, eb_open(&bus, NULL));
+    ASSERT_EQ(NULL, bus);
+    bus = (eb_bus *)&o;
+    o.path = NULL;
+    T_IS(EB_ERR_ARG, eb_open(&bus, &o));
+    ASSERT_EQ(NULL, bus);
+    bus = (eb_bus *)&o;
+    o.path = "";
+    T_IS(EB_ERR_ARG, eb_open(&bus, &o));
+    ASSERT_EQ(NULL, bus);
+    T_IS(EB_ERR_ARG, eb_start(NULL));
+    T_IS(EB_ERR_ARG, eb_pump(NULL, 0, &n));
+    T_IS(EB_ERR_ARG, eb_drain(NULL, 0));
+    T_IS(EB_ERR_ARG, eb_shutdown(NULL));
+    T_IS(EB_ERR_ARG, eb_publish(NULL, "x", NULL, &id));
+    T_IS(EB_ERR_ARG, eb_post(NULL, "x", NULL, &id));
+    T_IS(EB_ERR_ARG, eb_send(NULL, &m, 1, &id));
+    T_IS(EB_ERR_ARG, eb_wait(NULL, "x", 0));
+    T_IS(EB_ERR_ARG, eb_subscribe(NULL, "*", p_record, &seen, NULL, &id));
+    T_IS(EB_ERR_ARG, eb_unsubscribe(NULL, "x"));
+    ASSERT_EQ(NULL, eb_bus_store(NULL));
+    eb_wake(NULL);
+    eb_destroy(NULL);
+    PASS();
+}
+
+TEST null_store_is_a_wrong_argument(void)
+{
+    eb_options o = t_options(t_path("null-store"));
+    eb_store *store = (eb_store *)&o;
+    eb_event_list list;
+    eb_stats stats;
+    int64_t n;
+    T_IS(EB_ERR_ARG, eb_store_open(NULL, &o));
+    T_IS(EB_ERR_ARG, eb_store_open(&store, NULL));
+    ASSERT_EQ(NULL, store);
+    memset(&list, 0x55, sizeof list);
+    T_IS(EB_ERR_ARG, eb_get(NULL, "x", &list));
+    P_EQ(0, list.count); /* on failure the list is empty, so freeing it is fine */
+    eb_event_list_free(&list);
+    memset(&list, 0x55, sizeof list);
+    T_IS(EB_ERR_ARG, eb_log_read(NULL, NULL, &list));
+    eb_event_list_free(&list);
+    memset(&list, 0x55, sizeof list);
+    T_IS(EB_ERR_ARG, eb_dlq_list(NULL, NULL, &list));
+    eb_event_list_free(&list);
+    T_IS(EB_ERR_ARG, eb_dlq_retry(NULL, "x", NULL));
+    T_IS(EB_ERR_ARG, eb_dlq_retry_all(NULL, NULL, &n));
+    T_IS(EB_ERR_ARG, eb_dlq_purge(NULL, 1, &n));
+    T_IS(EB_ERR_ARG, eb_dlq_purge_dead(NULL, 1, &n));
+    T_IS(EB_ERR_ARG, eb_dlq_move(NULL, "x", NULL));
+    T_IS(EB_ERR_ARG, eb_stats_get(NULL, &stats));
+    eb_store_close(NULL);
+    PASS();
+}
+
+TEST null_delivery_is_a_wrong_argument(void)
+{
+    T_IS(EB_ERR_ARG, eb_fail(NULL, "x"));
+    T_IS(EB_ERR_ARG, eb_reject(NULL, "x"));
+    T_IS(EB_ERR_ARG, eb_snooze(NULL, 1));
+    T_IS(EB_ERR_ARG, eb_extend(NULL, 1));
+    (void)eb_cancelled(NULL);
+    PASS();
+}
+
+TEST other_nulls_are_refused_or_mean_nothing(void)
+{
+    const char *path = t_path("nulls");
+    eb_options o = t_options(path);
+    eb_message m;
+    eb_store *store;
+    eb_result rc;
+    eb_event_list list;
+    eb_bus *bus;
+    memset(&m, 0, sizeof m);
+    o.workers = EB_NONE;
+    bus = t_open(&o);
+    store = eb_bus_store(bus);
+    T_IS(EB_ERR_ARG, eb_post(bus, NULL, NULL, NULL));
+    T_IS(EB_ERR_ARG, eb_publish(bus, NULL, NULL, NULL));
+    T_IS(EB_ERR_ARG, eb_send(bus, NULL, 1, NULL));
+    T_IS(EB_ERR_ARG, eb_send(bus, &m, 1, NULL)); /* its type is NULL */
+    T_OK(eb_send(bus, NULL, 0, NULL));
+    T_IS(EB_ERR_ARG, eb_subscribe(bus, NULL, p_record, &seen, NULL, NULL));
+    T_IS(EB_ERR_ARG, eb_subscribe(bus, "*", NULL, &seen, NULL, NULL));
+    T_OK(eb_subscribe(bus, "*", p_record, &seen, NULL, NULL));
+    rc = eb_unsubscribe(bus, NULL);
+    ASSERT(rc == EB_ERR_ARG || rc == EB_ERR_NOT_FOUND);
+    rc = eb_get(store, NULL, &list);
+    ASSERT(rc == EB_ERR_ARG || rc == EB_ERR_NOT_FOUND);
+    eb_event_list_free(&list);
+    T_IS(EB_ERR_NOT_FOUND, eb_get(store, "no id", &list));
+    eb_event_list_free(&list);
+    T_IS(EB_ERR_NOT_FOUND, eb_get(store, "", &list));
+    eb_event_list_free(&list);
+    T_IS(EB_ERR_ARG, eb_get(store, "no id", NULL));
+    T_IS(EB_ERR_ARG, eb_log_read(store, NULL, NULL));
+    T_IS(EB_ERR_ARG, eb_dlq_list(store, NULL, NULL));
+    T_IS(EB_ERR_ARG, eb_stats_get(store, NULL));
+    T_OK(eb_dlq_retry_all(store, NULL, NULL));
+    T_OK(eb_dlq_purge(store, 1, NULL));
+    T_OK(eb_post(bus, "x", NULL, NULL)); /* a NULL payload is the JSON null */
+    T_OK(eb_start(bus));
+    T_OK(eb_pump(bus, EB_NONE, NULL));
+    P_EQ(0, strcmp("null", seen.payload));
+    T_IS(EB_ERR_STATE, eb_start(bus));
+    eb_destroy(bus);
+    P_EQ(1, t_stored(path));
+    (void)eb_errmsg(NULL, 0);
+    ASSERT_EQ(0, eb_match(NULL, "x"));
+    ASSERT_EQ(0, eb_match("*", NULL));
+    PASS();
+}
+
+/* ---- closing --------------------------------------------------------------------------------- */
+
+TEST closing_the_store_of_a_bus_is_harmless(void)
+{
+    const char *path = t_path("close");
+    eb_options o = t_options(path);
+    eb_stats stats;
+    eb_bus *bus = t_open(&o);
+    eb_store *store = eb_bus_store(bus);
+    ASSERT(store != NULL);
+    eb_store_close(store);
+    eb_store_close(store);
+    ASSERT_EQ(store, eb_bus_store(bus));
+    T_OK(eb_start(bus));
+    T_OK(eb_publish(bus, "x", NULL, NULL));
+    T_OK(eb_stats_get(store, &stats));
+    P_EQ(1, stats.done);
+    eb_store_close(store);
+    eb_destroy(bus);
+    P_EQ(1, p_rows(path, "status = 'done'"));
+    PASS();
+}
+
+TEST store_outlives_the_bus_it_was_opened_beside(void)
+{
+    eb_options o = t_options(t_path("outlives"));
+    eb_store *store = NULL, *second = NULL;
+    eb_event_list list;
+    eb_bus *bus = t_open(&o);
+    T_OK(eb_post(bus, "x", NULL, NULL));
+    T_OK(eb_store_open(&store, &o));
+    T_OK(eb_store_open(&second, &o));
+    eb_destroy(bus);
+    eb_store_close(second);
+    T_OK(eb_log_read(store, NULL, &list));
+    P_EQ(1, list.count);
+    eb_store_close(store);
+    ASSERT_STR_EQ("x", list.items[0].type); /* a list is the caller's own */
+    eb_event_list_free(&list);
+    PASS();
+}
+
+TEST list_may_be_freed_twice(void)
+{
+    eb_options o = t_options(t_path("list"));
+    eb_event_list list;
+    eb_bus *bus = t_open(&o);
+    T_OK(eb_post(bus, "x", NULL, NULL));
+    memset(&list, 0, sizeof list);
+    eb_event_list_free(&list); /* zeroed */
+    T_OK(eb_log_read(eb_bus_store(bus), NULL, &list));
+    P_EQ(1, list.count);
+    eb_event_list_free(&list);
+    P_EQ(0, list.count);
+    ASSERT_EQ(NULL, list.items);
+    eb_event_list_free(&list);
+    eb_event_list_free(NULL);
+    T_OK(eb_dlq_list(eb_bus_store(bus), NULL, &list)); /* empty */
+    P_EQ(0, list.count);
+    eb_event_list_free(&list);
+    eb_event_list_free(&list);
+    eb_destroy(bus);
+    PASS();
+}
+
+SUITE(misuse)
+{
+    RUN_TEST(forked_child_gets_nothing_and_breaks_nothing); /* first: no thread was made yet */
+    RUN_TEST(null_bus_is_a_wrong_argument);
+    RUN_TEST(null_store_is_a_wrong_argument);
+    RUN_TEST(null_delivery_is_a_wrong_argument);
+    RUN_TEST(other_nulls_are_refused_or_mean_nothing);
+    RUN_TEST(closing_the_store_of_a_bus_is_harmless);
+    RUN_TEST(store_outlives_the_bus_it_was_opened_beside);
+    RUN_TEST(list_may_be_freed_twice);
+}
+
+GREATEST_MAIN_DEFS();
+
+int main(int argc, char **argv)
+{
+    if (argc > 3 && strcmp(argv[1], "--child") == 0) {
+        p_child_init();
+        return strcmp(argv[2], "try") == 0 ? child_try(argv + 3) : 8;
+    }
+    p_proc_init(argv);
+    GREATEST_MAIN_BEGIN();
+    P_RUN(misuse);
+    GREATEST_MAIN_END();
+}
