@@ -913,23 +913,22 @@ EBI_FN int ebi_json_string_map(const char *text)
     }
 }
 
-/* Writes text as a JSON string with quotes into out (cap > 8), always terminated: control characters
-** escaped, broken UTF-8 replaced by '?', at most max bytes of text, cut at a character.
-** Returns the length written. */
-EBI_FN size_t ebi_json_quote(char *out, size_t cap, const char *text, size_t max)
+/* Writes text into out (cap > 8), always terminated: control characters escaped, broken UTF-8
+** replaced by '?', at most max bytes of text and what fits, cut at a character. json: escapes quotes
+** and backslashes too. Returns the length written. */
+EBI_FN size_t ebi_text_clean(char *out, size_t cap, const char *text, size_t max, int json)
 {
     static const char hex[] = "0123456789abcdef";
     const unsigned char *s = (const unsigned char *)text;
     size_t n = strlen(text), i = 0, k = 0, step;
     EB_ASSERT(cap > 8);
-    out[k++] = '"';
-    while (i < n && k + 8 < cap) {
+    while (i < n && k + 7 < cap) {
         step = ebi_utf8_len(s + i, n - i);
         if (i + (step ? step : 1) > max) break;
         if (step == 0) {
             out[k++] = '?';
             i++;
-        } else if (s[i] == '"' || s[i] == '\\') {
+        } else if (json && (s[i] == '"' || s[i] == '\\')) {
             out[k++] = '\\';
             out[k++] = (char)s[i++];
         } else if (s[i] == '\n') {
@@ -948,6 +947,15 @@ EBI_FN size_t ebi_json_quote(char *out, size_t cap, const char *text, size_t max
             i += step;
         }
     }
+    out[k] = 0;
+    return k;
+}
+
+/* The same as a JSON string with its quotes. */
+EBI_FN size_t ebi_json_quote(char *out, size_t cap, const char *text, size_t max)
+{
+    size_t k = 1 + ebi_text_clean(out + 1, cap - 2, text, max, 1);
+    out[0] = '"';
     out[k++] = '"';
     out[k] = 0;
     return k;
@@ -1207,6 +1215,7 @@ EBI_FN int ebi_glob(const char *pattern, const char *type)
     X(CLAIM, "UPDATE @deliveries SET status='processing',attempts=failed+?3,token=?2,owner=?4,"    \
              "max_attempts=?5,due_ms=NULL,updated_at=?6 WHERE seq=?1 AND token IS NULL"            \
              " AND (status='pending' OR due_ms IS NOT NULL)")                                      \
+    X(COUNT_ATTEMPT, "UPDATE @deliveries SET attempts=failed+1 WHERE seq=?1")                      \
     X(KEY_ACTIVE, "SELECT 1 FROM @deliveries WHERE ordering_key=?1 AND seq<?2"                     \
                   " AND (token IS NOT NULL OR failed>0 OR suspect>0 OR snoozes>0) LIMIT 1")        \
     X(KEY_NEXT, "UPDATE @deliveries SET due_ms=?3 WHERE seq=(SELECT min(seq) FROM @deliveries"     \
@@ -1391,6 +1400,13 @@ EBI_FN void ebi_sleep_ms(const eb_store *store, int64_t ms)
 /* a + b for b >= 0, without overflow. */
 EBI_FN int64_t ebi_add(int64_t a, int64_t b) { return a > INT64_MAX - b ? INT64_MAX : a + b; }
 
+/* The wall time in delay_ms from now; the largest number is kept for "never". */
+EBI_FN int64_t ebi_due(int64_t now_ms, int64_t delay_ms)
+{
+    int64_t due = ebi_add(now_ms, delay_ms);
+    return due == INT64_MAX ? due - 1 : due;
+}
+
 /* ===========================================================================
 ** >>log   One structured entry at a time                            [private]
 ** ======================================================================== */
@@ -1476,17 +1492,22 @@ EBI_FN eb_result ebi_db_error(const ebi_db *db, int rc, const char *what)
                      db->handle ? sqlite3_errmsg(db->handle) : sqlite3_errstr(rc), rc);
 }
 
-/* Copies sql with every '@' replaced by the prefix into out; EB_ERR_TOO_BIG never happens to ours. */
+/* Copies sql into out, every @name as name, or with a namespace as "prefix_name": a namespace may
+** begin with a digit or have a hyphen. cap is large enough for all of ours. */
 EBI_FN void ebi_sql_expand(const char *sql, const char *prefix, char *out, size_t cap)
 {
     size_t k = 0, n = strlen(prefix);
-    for (; *sql && k + n + 1 < cap; sql++) {
-        if (*sql == '@') {
-            memcpy(out + k, prefix, n);
-            k += n;
-        } else {
-            out[k++] = *sql;
+    while (*sql && k + n + 3 < cap) {
+        if (*sql != '@') {
+            out[k++] = *sql++;
+            continue;
         }
+        sql++;
+        if (n > 0) out[k++] = '"';
+        memcpy(out + k, prefix, n);
+        k += n;
+        while (((*sql >= 'a' && *sql <= 'z') || *sql == '_') && k + 2 < cap) out[k++] = *sql++;
+        if (n > 0) out[k++] = '"';
     }
     EB_ASSERT(*sql == 0);
     out[k] = 0;
@@ -1886,14 +1907,34 @@ EBI_FN eb_result ebi_schema_write(eb_store *store, ebi_db *db)
     return result;
 }
 
+/* SQLite fills the rest of a page that was cut off with zeros and takes a very short file for an
+** empty one; we do not. Another process may be extending the file: look again before judging. */
+EBI_FN eb_result ebi_schema_whole(eb_store *store, ebi_db *db)
+{
+    sqlite3_file *file = NULL;
+    sqlite3_int64 size = 0;
+    int64_t page = 0;
+    int rc = ebi_db_number(store, db, EBI_SQL_PAGE_SIZE, &page), tries;
+    if (rc == SQLITE_OK)
+        rc = sqlite3_file_control(db->handle, "main", SQLITE_FCNTL_FILE_POINTER, &file);
+    if (rc != SQLITE_OK || page < 512 || !file || !file->pMethods) return EB_OK;
+    for (tries = 0; tries < 4; tries++) {
+        if (file->pMethods->xFileSize(file, &size) != SQLITE_OK || size % page == 0) return EB_OK;
+        ebi_sleep_ms(store, 5);
+    }
+    return ebi_error(EB_ERR_CORRUPT, "%s: %lld bytes are not whole pages: cut off?", store->path,
+                     (long long)size);
+}
+
 /* Looks, then switches to WAL, then creates or migrates; create = 0: the tables must be there. */
 EBI_FN eb_result ebi_schema_open(eb_store *store, ebi_db *db, int create)
 {
     int64_t version = 0, key[2] = {0, 0};
-    eb_result rc = ebi_schema_look(store, db, &version);
+    eb_result rc = store->in_memory ? EB_OK : ebi_schema_whole(store, db);
+    if (rc == EB_OK) rc = ebi_schema_look(store, db, &version);
     if (rc == EB_OK && version == 0 && !create)
         rc = ebi_error(EB_ERR_SCHEMA, "%s: there is no event bus in this file", store->path);
-    if (rc == EB_ERR_SCHEMA) /* leave a refused file exactly as it was */
+    if (rc != EB_OK) /* leave a refused file exactly as it was */
         sqlite3_db_config(db->handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     if (rc == EB_OK) rc = ebi_db_wal(store, db);
     if (rc == EB_OK) rc = ebi_db_level(db, store->durability);
@@ -2070,12 +2111,22 @@ EBI_FN void ebi_req_end(ebi_req *r, eb_result rc)
 }
 
 /* Result of a statement on the writer. An I/O error of the COMMIT itself leaves the outcome open:
-** the commit record may be in the file already, and a crash would bring it back. */
+** the commit record may be in the file already, and a crash would bring it back. Not if it was the
+** writing that failed: a record that is not whole has a wrong checksum. */
 EBI_FN eb_result ebi_writer_error(eb_store *store, int rc, const char *what)
 {
     eb_result result = ebi_db_error(&store->writer, rc, what);
     if ((rc & 0xFF) == SQLITE_IOERR || (rc & 0xFF) == SQLITE_CORRUPT) store->must_reopen = 1;
     return result;
+}
+
+/* Runs a statement on the writer whose one parameter is a number; the result is SQLite's. */
+EBI_FN int ebi_step_seq(eb_store *store, int index, int64_t seq)
+{
+    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, index);
+    if (!s) return sqlite3_extended_errcode(store->writer.handle);
+    sqlite3_bind_int64(s, 1, seq);
+    return ebi_db_step(s);
 }
 
 /* After a failed fsync the kernel may have dropped the pages and call the next fsync a success. So:
@@ -2140,7 +2191,7 @@ EBI_FN eb_result ebi_writer_transaction(eb_store *store, ebi_req *list, int leve
         code = ebi_db_run(store, &store->writer, EBI_SQL_COMMIT);
         if (code != SQLITE_OK) {
             rc = ebi_writer_error(store, code, "COMMIT");
-            if ((code & 0xFF) == SQLITE_IOERR) rc = EB_ERR_UNKNOWN;
+            if ((code & 0xFF) == SQLITE_IOERR && code != SQLITE_IOERR_WRITE) rc = EB_ERR_UNKNOWN;
         }
     }
     if (rc != EB_OK) ebi_db_rollback(store, &store->writer);
@@ -2193,13 +2244,13 @@ EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
     EBI_YIELD();
     ebi_mutex_lock(&store->lock);
     store->commits += rc == EB_OK;
-    ebi_engine_outcomes_end(store, outcome);
-    for (r = list; r; r = rest) { /* a member may be gone as soon as its state says done */
+    for (r = list; r; r = rest) { /* a member may be gone once the lock is */
         rest = r->next;
         if (r->after) r->after(store, r->arg, r->rc);
         r->state = EBI_REQ_DONE;
         if (r != own) ebi_cond_signal(&r->cond);
     }
+    ebi_engine_outcomes_end(store, outcome); /* last, as in the transaction */
 }
 
 /* Passes the lead on to the next in the queue, or to nobody. Lock held. */
@@ -2612,6 +2663,7 @@ EBI_FN int64_t ebi_policy_delay(const ebi_policy *p, int failed)
         sqlite3_randomness((int)sizeof bits, &bits);
         spread = ((double)bits / 4294967295.0 * 2.0 - 1.0) * p->jitter;
         delay += delay * spread;
+        if (p->schedule_count == 0 && delay >= (double)p->max_ms) return p->max_ms;
     }
     if (!(delay < 9.2e18)) return INT64_MAX;
     return delay < 0 ? 0 : (int64_t)delay;
@@ -2950,7 +3002,8 @@ EBI_FN int ebi_publish_live_row(eb_bus *bus, const eb_message *m, int64_t seq, i
     sqlite3_bind_int64(s, 1, seq);
     ebi_bind_text(s, 2, token ? "processing" : "pending");
     sqlite3_bind_int(s, 3, token && counted ? 1 : 0);
-    sqlite3_bind_int(s, 4, attempts);
+    if (token) sqlite3_bind_int(s, 4, attempts);
+    else sqlite3_bind_null(s, 4);
     if (born) sqlite3_bind_int64(s, 5, born);
     else sqlite3_bind_null(s, 5);
     if (due) sqlite3_bind_int64(s, 6, due);
@@ -2989,10 +3042,11 @@ EBI_FN int ebi_publish_one(eb_bus *bus, ebi_publish *p, size_t i, int64_t seq, i
     eb_store *store = &bus->store;
     const eb_message *m = &p->msgs[i];
     ebi_entry *e = p->entries ? p->entries[i] : NULL;
-    int64_t due = m->delay_ms ? ebi_add(now_ms, m->delay_ms) : m->deliver_at_ms, token = 0, born;
+    int64_t due = m->delay_ms ? m->delay_ms : m->deliver_at_ms, token = 0, born;
     int birth, attempts, counted, rc;
     char now[EBI_TIME_LEN + 1];
     eb_id *id = &p->ids[i];
+    if (due) due = ebi_due(m->delay_ms ? now_ms : 0, due);
     ebi_time_text(now_ms, now);
     ebi_id_make(store->id_key, seq, id);
     birth = ebi_publish_birth(bus, m, seq, due, &attempts, &counted, &born);
@@ -3191,7 +3245,7 @@ typedef struct ebi_claim {
     ebi_entry *won, *won_last;       /* claimed in it */
     ebi_entry *queue;                /* the ready entries, ours while claiming is set */
     int64_t cursor, next_due_ms, now_ms;
-    int want, room, due_first, alone, more, parked, unmatched, ran;
+    int want, single, room, due_first, alone, more, parked, unmatched, ran;
     char now[EBI_TIME_LEN + 1];
     char unmatched_type[EBI_TYPE_MAX + 1];
 } ebi_claim;
@@ -3231,7 +3285,7 @@ EBI_FN int ebi_claim_row(eb_store *store, ebi_claim *c, ebi_entry *e, int attemp
     int rc;
     if (!s) return sqlite3_extended_errcode(store->writer.handle);
     e->token = ++ebi_bus_of(store)->next_token;
-    e->counted = c->want == 1 || c->alone;
+    e->counted = c->single || c->alone;
     sqlite3_bind_int64(s, 1, e->seq);
     sqlite3_bind_int64(s, 2, e->token);
     sqlite3_bind_int(s, 3, e->counted);
@@ -3371,6 +3425,10 @@ EBI_FN eb_result ebi_claim_func(eb_store *store, void *arg)
         if (rc == SQLITE_OK) rc = ebi_claim_ready(store, c, &c->loaded, &c->loaded_last);
     }
     if (rc == SQLITE_OK && !c->due_first) rc = ebi_claim_due(store, c);
+    if (rc == SQLITE_OK && c->won && !c->won->next && !c->won->counted) {
+        c->won->counted = 1; /* a batch of one is none: this very event runs next */
+        rc = ebi_step_seq(store, EBI_SQL_COUNT_ATTEMPT, c->won->seq);
+    }
     if (rc == SQLITE_OK) {
         rc = ebi_db_number(store, &store->writer, EBI_SQL_NEXT_DUE, &c->next_due_ms);
         if (c->next_due_ms == 0) c->next_due_ms = INT64_MAX;
@@ -3470,6 +3528,7 @@ EBI_FN void ebi_claim_some(eb_bus *bus)
     memset(&c, 0, sizeof c);
     c.want = bus->running || bus->claimed ? bus->batch - bus->claimed_count : bus->batch;
     if (c.want < 1) c.want = 1;
+    c.single = c.want == 1;
     c.room = EB_READY_MAX / 4;
     c.cursor = bus->cursor;
     c.next_due_ms = bus->next_due_ms;
@@ -3720,7 +3779,7 @@ EBI_FN void ebi_run_show(eb_bus *bus, ebi_run *run, ebi_entry *e, int64_t now_ms
 /* Text of a failed attempt, as JSON, into e; and one log entry. No lock held. */
 EBI_FN void ebi_attempt_say(eb_bus *bus, ebi_entry *e, const char *text, int max, int64_t delay)
 {
-    char quoted[EBI_ERROR_MAX * 6 + 16];
+    char quoted[EBI_ERROR_MAX * 6 + 16], clean[EBI_ERROR_MAX + 8];
     size_t n = ebi_json_quote(quoted, sizeof quoted, text, EBI_ERROR_MAX);
     eb_log_entry entry;
     e->error_json = (char *)ebi_alloc(&bus->store.allocator, n + 1);
@@ -3730,7 +3789,8 @@ EBI_FN void ebi_attempt_say(eb_bus *bus, ebi_entry *e, const char *text, int max
     entry.message = delay < 0 ? "event is dead" : "attempt failed";
     entry.event_id = e->id.str;
     entry.type = e->type;
-    entry.error = text;
+    ebi_text_clean(clean, sizeof clean, text, EBI_ERROR_MAX, 0);
+    entry.error = clean;
     entry.attempt = e->failed + 1;
     entry.max_attempts = max;
     entry.next_delay_ms = delay;
@@ -3745,7 +3805,7 @@ EBI_FN int ebi_attempt_failed(eb_bus *bus, ebi_entry *e, const ebi_policy *polic
     int dead = hopeless || e->failed + 1 >= max;
     int64_t delay = dead ? -1 : ebi_policy_delay(policy, e->failed + 1);
     ebi_attempt_say(bus, e, text, max, delay);
-    e->due_ms = dead ? 0 : ebi_add(ebi_now_ms(&bus->store), delay);
+    e->due_ms = dead ? 0 : ebi_due(ebi_now_ms(&bus->store), delay);
     return dead ? EBI_OUT_DEAD : EBI_OUT_RETRY;
 }
 
@@ -3760,7 +3820,7 @@ EBI_FN int ebi_attempt_outcome(eb_bus *bus, ebi_run *run, ebi_sub *sub, eb_resul
     }
     if (rc == EB_OK || rc == EB_DUPLICATE) return EBI_OUT_NONE;
     if (rc == EB_FAILED && run->outcome == EBI_OUT_SNOOZE) {
-        e->due_ms = ebi_add(ebi_now_ms(&bus->store), run->snooze_ms);
+        e->due_ms = ebi_due(ebi_now_ms(&bus->store), run->snooze_ms);
         return EBI_OUT_SNOOZE;
     }
     if (rc == EB_FAILED && run->outcome != EBI_OUT_NONE)
@@ -3804,11 +3864,12 @@ EBI_FN int ebi_attempt_call(eb_bus *bus, ebi_run *run, ebi_sub *sub)
     return outcome;
 }
 
-/* How many to claim at once: more while handlers are quick, one when they are not. */
+/* How many to claim at once: more while handlers are quick and events wait, one when they are not. */
 EBI_FN void ebi_batch_adapt(eb_bus *bus, int64_t took_us)
 {
     if (took_us > EBI_FAST_US) bus->batch = 1;
-    else if (!bus->claimed && bus->batch < EB_CLAIM_MAX) bus->batch *= 2;
+    else if (!bus->claimed && (bus->ready || bus->disk_more) && bus->batch < EB_CLAIM_MAX)
+        bus->batch *= 2;
 }
 
 /* Runs all handlers of e, in order, until one fails. Lock held on entry and exit. Returns 1 if the
@@ -4217,13 +4278,18 @@ EBI_FN int64_t ebi_pump_next(eb_bus *bus)
 ** Lock held on entry and exit. */
 EBI_FN eb_result ebi_pump_some(eb_bus *bus, int64_t deadline_ms)
 {
+    eb_result rc;
     bus->look = 0;
     ebi_mutex_unlock(&bus->store.lock);
     ebi_look_outside(bus);
     ebi_mutex_lock(&bus->store.lock);
-    while (bus->state == EBI_STARTED && ebi_pump_one(bus))
-        if (ebi_mono_ms(&bus->store) >= deadline_ms) break;
-    return ebi_pump_flush(bus);
+    for (;;) {
+        while (bus->state == EBI_STARTED && ebi_pump_one(bus))
+            if (ebi_mono_ms(&bus->store) >= deadline_ms) return ebi_pump_flush(bus);
+        rc = ebi_pump_flush(bus); /* a retry without a wait is due once it is on disk */
+        if (rc != EB_OK || bus->state != EBI_STARTED || ebi_pump_next(bus) != 0) return rc;
+        if (ebi_mono_ms(&bus->store) >= deadline_ms) return rc;
+    }
 }
 
 /* One turn of waiting without threads: runs what is due, or sleeps until something is, but at most
@@ -4309,6 +4375,7 @@ EBI_FN eb_result ebi_wait_for(eb_bus *bus, ebi_waiter *w, const char *id, int64_
     eb_store *store = &bus->store;
     eb_result rc = EB_EMPTY;
     int64_t left, poll = bus->idle_poll_ms >= 0 ? bus->idle_poll_ms : 1000;
+    int late = 0;
     for (;;) {
         if (pump || w->hit) {
             w->hit = 0;
@@ -4318,10 +4385,11 @@ EBI_FN eb_result ebi_wait_for(eb_bus *bus, ebi_waiter *w, const char *id, int64_
             if (rc != EB_EMPTY) break;
         }
         left = deadline_ms == INT64_MAX ? poll : deadline_ms - ebi_mono_ms(store);
-        if (left <= 0) {
+        if (left <= 0 && (late || !pump)) {
             rc = ebi_error(EB_ERR_TIMEOUT, "event %s is not finished", id);
             break;
         }
+        late = left <= 0; /* one more turn: what is due right now is still in time */
         if (bus->state == EBI_STOPPED || (pump && bus->state != EBI_STARTED)) {
             rc = ebi_error(EB_ERR_SHUTDOWN, "the bus stopped; event %s is on disk", id);
             break;
@@ -4367,7 +4435,7 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
 {
     eb_store *store = &bus->store;
     eb_result rc = EB_OK;
-    int pump = !bus->workers, drained;
+    int pump = !bus->workers, late = 0, drained;
     int64_t left;
     if (pump && (rc = ebi_pump_enter(bus)) != EB_OK) return rc;
     bus->drainers++;
@@ -4384,10 +4452,11 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
             break;
         }
         left = deadline_ms == INT64_MAX ? 1000 : deadline_ms - ebi_mono_ms(store);
-        if (left <= 0) {
+        if (left <= 0 && (late || !pump)) {
             rc = ebi_error(EB_ERR_TIMEOUT, "there are unfinished events");
             break;
         }
+        late = left <= 0;
         if (pump) ebi_pump_turn(bus, deadline_ms);
         else ebi_cond_wait(&bus->news, &store->lock, (left < 1000 ? left : 1000) * 1000);
     }
@@ -4735,7 +4804,12 @@ EBI_FN eb_result ebi_stop_threads(eb_bus *bus)
         ebi_cond_broadcast(&bus->news);
     }
     while (bus->joining && !bus->joined) ebi_cond_wait(&bus->news, &bus->store.lock, -1);
-    if (bus->abandon && bus->lost_workers > 0)
+    while (bus->lost_workers > 0 && !bus->abandon) { /* those that timed out before */
+        left = deadline == INT64_MAX ? 1000 : deadline - ebi_mono_ms(&bus->store);
+        if (left <= 0) bus->abandon = 1;
+        else ebi_cond_wait(&bus->news, &bus->store.lock, left * 1000);
+    }
+    if (bus->lost_workers > 0)
         return ebi_error(EB_ERR_TIMEOUT, "%d handlers are still running", bus->lost_workers);
     return EB_OK;
 }
@@ -4976,14 +5050,6 @@ EBI_FN void ebi_dlq_woke(eb_store *store, void *arg, eb_result rc)
     ebi_due_at(bus, 0);
     ebi_cond_signal(&bus->work);
     ebi_cond_broadcast(&bus->news);
-}
-
-EBI_FN int ebi_step_seq(eb_store *store, int index, int64_t seq)
-{
-    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, index);
-    if (!s) return sqlite3_extended_errcode(store->writer.handle);
-    sqlite3_bind_int64(s, 1, seq);
-    return ebi_db_step(s);
 }
 
 EBI_FN int ebi_dlq_retry_row(eb_store *store, int64_t seq)

@@ -314,7 +314,11 @@ T_UNUSED static int p_kill(p_child *c)
         ASSERTm("the child ended cleanly", t_status != -1 && WIFEXITED(t_status));                 \
         P_EQ(0, WEXITSTATUS(t_status));                                                            \
     } while (0)
-#define P_IS_KILLED(status) ((status) != -1 && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)
+
+T_UNUSED static int p_is_killed(int status)
+{
+    return status != -1 && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+}
 
 /* SET_TEARDOWN: what a failed test left running. */
 T_UNUSED static void p_reap(void *unused)

@@ -296,7 +296,7 @@ TEST worker_threads_recover_a_running_event_too(void)
     eb_bus *bus;
     p_child *c = p_spawn("die", path, "threads", "k", "first", NULL);
     P_HEAR(c, "in 1");
-    ASSERT(P_IS_KILLED(p_end(c)));
+    ASSERT(p_is_killed(p_end(c)));
     memset(&seen, 0, sizeof seen);
     o = t_options(path);
     o.retry.base_delay_ms = o.retry.max_delay_ms = 3600000;
@@ -319,7 +319,7 @@ TEST earlier_errors_stay_in_front_of_the_interruption(const char *driver)
     eb_bus *bus;
     p_child *c = p_spawn("die", path, driver, "k", "retry", NULL);
     P_HEAR(c, "in 2");
-    ASSERT(P_IS_KILLED(p_end(c)));
+    ASSERT(p_is_killed(p_end(c)));
     bus = open_next(path);
     T_OK(eb_start(bus));
     T_OK(eb_pump(bus, EB_NONE, NULL));
@@ -346,7 +346,7 @@ TEST all_events_that_ran_in_parallel_are_interrupted(void)
         P_EQ(1, p_hear(c, line, sizeof line));
         ASSERT_STR_EQ("in", line);
     }
-    ASSERT(P_IS_KILLED(p_kill(c)));
+    ASSERT(p_is_killed(p_kill(c)));
     P_EQ(16, p_rows(path, "status = 'processing' AND retry_count = 0"));
     bus = open_next(path);
     T_OK(eb_start(bus));
@@ -374,7 +374,7 @@ static int run_until_clean(const char *path, const char *driver, const char *bus
         if (heard < 0) return -1;
         status = p_end(c);
         if (status != -1 && WIFEXITED(status)) return WEXITSTATUS(status) == 0 ? runs : -1;
-        if (!P_IS_KILLED(status)) return -1;
+        if (!p_is_killed(status)) return -1;
     }
     return -1;
 }
@@ -452,7 +452,7 @@ TEST waiting_event_keeps_count_and_due_time(const char *what, int failed)
     eb_bus *bus;
     p_child *c = p_spawn("wait", path, what, NULL);
     P_HEAR(c, "waits");
-    ASSERT(P_IS_KILLED(p_end(c)));
+    ASSERT(p_is_killed(p_end(c)));
     P_EQ(failed, t_sql_int(path, "SELECT retry_count FROM events"));
 
     memset(&seen, 0, sizeof seen);
@@ -494,7 +494,7 @@ TEST retry_of_a_worker_thread_keeps_its_due_time(void)
     eb_bus *bus;
     p_child *c = p_spawn("slow", path, NULL);
     P_HEAR(c, "waits");
-    ASSERT(P_IS_KILLED(p_end(c)));
+    ASSERT(p_is_killed(p_end(c)));
     bus = open_next(path);
     T_OK(eb_start(bus));
     T_OK(eb_pump(bus, EB_NONE, &next));
@@ -581,7 +581,7 @@ TEST acknowledged_posts_survive_kill_at_any_moment(void)
         kill(c->pid, SIGKILL);
         while ((heard = p_hear(c, line, sizeof line)) == 1) remember(line);
         P_EQ(0, heard);
-        ASSERT(P_IS_KILLED(p_end(c)));
+        ASSERT(p_is_killed(p_end(c)));
     }
 
     o.retry.max_retries = 1000000;

@@ -200,7 +200,7 @@ TEST after_kill_of_the_owner_the_next_start_succeeds_at_once(void)
         P_HEAR(c, "started 0");
         bus = t_open(&o);
         T_IS(EB_ERR_OWNED, eb_start(bus));
-        ASSERT(P_IS_KILLED(p_kill(c)));
+        ASSERT(p_is_killed(p_kill(c)));
         T_OK(start_timed(bus, &took));
         ASSERT(took < 1000);
         eb_destroy(bus);
