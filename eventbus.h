@@ -1165,7 +1165,7 @@ EBI_FN int ebi_glob(const char *pattern, const char *type)
 
 /* What the engine wants to know of a live event; see ebi_entry_load(). */
 #define EBI_SQL_LOAD                                                                               \
-    "SELECT d.seq,d.failed,d.suspect,d.born,d.retried_at,d.attempts,l.created_at,l.id,l.type,"     \
+    "SELECT d.seq,d.failed,d.suspect,d.born,d.retried_at,d.snoozes,l.created_at,l.id,l.type,"     \
     "l.payload,l.metadata,l.ordering_key,l.idempotency_key,l.producer,d.errors"                    \
     " FROM @deliveries AS d JOIN @event_log AS l ON l.seq=d.seq "
 
@@ -1907,8 +1907,20 @@ EBI_FN eb_result ebi_schema_write(eb_store *store, ebi_db *db)
     return result;
 }
 
+/* Size of the WAL file, through SQLite's own handle; 0 if there is none. */
+EBI_FN int64_t ebi_db_wal_bytes(ebi_db *db)
+{
+    sqlite3_file *file = NULL;
+    sqlite3_int64 size = 0;
+    if (sqlite3_file_control(db->handle, "main", SQLITE_FCNTL_JOURNAL_POINTER, &file) != SQLITE_OK ||
+        !file || !file->pMethods || file->pMethods->xFileSize(file, &size) != SQLITE_OK)
+        return 0;
+    return size;
+}
+
 /* SQLite fills the rest of a page that was cut off with zeros and takes a very short file for an
-** empty one; we do not. Another process may be extending the file: look again before judging. */
+** empty one; we do not, unless there is a WAL to recover the page from. Another process may be
+** extending the file: look again before judging. After a first read. */
 EBI_FN eb_result ebi_schema_whole(eb_store *store, ebi_db *db)
 {
     sqlite3_file *file = NULL;
@@ -1918,6 +1930,7 @@ EBI_FN eb_result ebi_schema_whole(eb_store *store, ebi_db *db)
     if (rc == SQLITE_OK)
         rc = sqlite3_file_control(db->handle, "main", SQLITE_FCNTL_FILE_POINTER, &file);
     if (rc != SQLITE_OK || page < 512 || !file || !file->pMethods) return EB_OK;
+    if (ebi_db_wal_bytes(db) > 0) return EB_OK;
     for (tries = 0; tries < 4; tries++) {
         if (file->pMethods->xFileSize(file, &size) != SQLITE_OK || size % page == 0) return EB_OK;
         ebi_sleep_ms(store, 5);
@@ -1926,18 +1939,33 @@ EBI_FN eb_result ebi_schema_whole(eb_store *store, ebi_db *db)
                      (long long)size);
 }
 
+/* A WAL that somebody left behind may be in the kernel's cache only: its fsync may have failed. It is
+** copied into the database and synced before anything is built upon it. Busy: somebody else uses the
+** file right now, and then it is theirs, and good. */
+EBI_FN eb_result ebi_schema_old_wal(eb_store *store, ebi_db *db)
+{
+    int rc;
+    if (ebi_db_wal_bytes(db) == 0) return EB_OK;
+    sqlite3_busy_handler(db->handle, NULL, NULL);
+    rc = sqlite3_wal_checkpoint_v2(db->handle, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
+    sqlite3_busy_handler(db->handle, ebi_db_busy, store);
+    if (rc == SQLITE_OK || (rc & 0xFF) == SQLITE_BUSY) return EB_OK;
+    return ebi_db_error(db, rc, "checkpoint of the WAL found at open");
+}
+
 /* Looks, then switches to WAL, then creates or migrates; create = 0: the tables must be there. */
 EBI_FN eb_result ebi_schema_open(eb_store *store, ebi_db *db, int create)
 {
     int64_t version = 0, key[2] = {0, 0};
-    eb_result rc = store->in_memory ? EB_OK : ebi_schema_whole(store, db);
-    if (rc == EB_OK) rc = ebi_schema_look(store, db, &version);
+    eb_result rc = ebi_schema_look(store, db, &version);
+    if (rc == EB_OK && !store->in_memory) rc = ebi_schema_whole(store, db);
     if (rc == EB_OK && version == 0 && !create)
         rc = ebi_error(EB_ERR_SCHEMA, "%s: there is no event bus in this file", store->path);
     if (rc != EB_OK) /* leave a refused file exactly as it was */
         sqlite3_db_config(db->handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
     if (rc == EB_OK) rc = ebi_db_wal(store, db);
     if (rc == EB_OK) rc = ebi_db_level(db, store->durability);
+    if (rc == EB_OK && !store->in_memory) rc = ebi_schema_old_wal(store, db);
     if (rc == EB_OK && version < EBI_SCHEMA_LATEST) rc = ebi_schema_write(store, db);
     if (rc != EB_OK) return rc;
     if (ebi_schema_meta(store, db, "id_key_1", &key[0]) != SQLITE_OK ||
@@ -2393,7 +2421,7 @@ typedef struct ebi_entry {
     size_t bytes;
     int64_t seq, token, born, created_at_ms;
     int failed, counted; /* counted: the claim spent an attempt (failed + 1) */
-    int suspect, retried;
+    int suspect, retried; /* retried: from the dead-letter queue, or snoozed */
     eb_id id;
     const char *type, *payload, *metadata, *ordering_key, *idempotency_key, *producer, *errors;
     size_t payload_len;
@@ -2581,7 +2609,7 @@ EBI_FN ebi_entry *ebi_entry_load(eb_store *store, sqlite3_stmt *s)
     e->failed = sqlite3_column_int(s, 1);
     e->suspect = sqlite3_column_int(s, 2) > 0;
     e->born = sqlite3_column_int64(s, 3);
-    e->retried = sqlite3_column_type(s, 4) != SQLITE_NULL;
+    e->retried = sqlite3_column_type(s, 4) != SQLITE_NULL || sqlite3_column_int(s, 5) > 0;
     e->created_at_ms = ebi_time_parse(ebi_column(s, 6));
     snprintf(e->id.str, sizeof e->id.str, "%s", id);
     return e;
@@ -2854,11 +2882,19 @@ EBI_FN int ebi_outcome_push(eb_bus *bus, ebi_entry *e, int outcome)
 ** >>publish   Messages into rows, some of them born claimed         [private]
 ** ======================================================================== */
 
+/* How a new event starts its life; none: its idempotency key was known. */
+enum { EBI_BORN_NONE, EBI_BORN_PENDING, EBI_BORN_CLAIMED, EBI_BORN_DONE, EBI_BORN_DEAD };
+
+typedef struct ebi_slot {
+    ebi_entry *entry; /* NULL: it will be read from disk if need be */
+    int birth;        /* EBI_BORN_... */
+} ebi_slot;
+
 typedef struct ebi_publish {
     const eb_message *msgs;
     size_t count;
     eb_id *ids;
-    ebi_entry **entries; /* one per message; NULL: it will be read from disk if need be */
+    ebi_slot *slots; /* one per message */
     ebi_waiter *waiter;  /* of eb_publish */
     int duplicates;
     /* set inside the transaction, undone if it runs again */
@@ -2942,9 +2978,6 @@ EBI_FN int ebi_publish_known(eb_store *store, const char *key, eb_id *id)
     sqlite3_reset(s);
     return rc == SQLITE_ROW ? 1 : rc == SQLITE_DONE ? 0 : -1;
 }
-
-/* How a new event starts its life. */
-enum { EBI_BORN_PENDING, EBI_BORN_CLAIMED, EBI_BORN_DONE, EBI_BORN_DEAD };
 
 /* Decides that: claimed if a worker is idle and would take it next; finished if nobody matches and
 ** the policy says so. `counted` says whether the claim spends an attempt. Takes the lock. */
@@ -3036,12 +3069,28 @@ EBI_FN int ebi_die_unclaimed(eb_store *store, int64_t seq, const char *error_jso
     return ebi_db_step(s);
 }
 
+/* "No handler" counts as one failed attempt, and is logged as one. */
+static const char ebi_no_handler_json[] = "\"no handler matches this type\"";
+EBI_FN void ebi_unmatched_say(const eb_store *store, const char *id, const char *type)
+{
+    eb_log_entry entry;
+    memset(&entry, 0, sizeof entry);
+    entry.level = EB_LOG_ERROR;
+    entry.message = "event is dead";
+    entry.event_id = id;
+    entry.type = type;
+    entry.error = "no handler matches this type";
+    entry.attempt = entry.max_attempts = 1;
+    entry.next_delay_ms = -1;
+    ebi_log(store, &entry);
+}
+
 /* Stores message i as event seq. */
 EBI_FN int ebi_publish_one(eb_bus *bus, ebi_publish *p, size_t i, int64_t seq, int64_t now_ms)
 {
     eb_store *store = &bus->store;
     const eb_message *m = &p->msgs[i];
-    ebi_entry *e = p->entries ? p->entries[i] : NULL;
+    ebi_entry *e = p->slots[i].entry;
     int64_t due = m->delay_ms ? m->delay_ms : m->deliver_at_ms, token = 0, born;
     int birth, attempts, counted, rc;
     char now[EBI_TIME_LEN + 1];
@@ -3050,7 +3099,9 @@ EBI_FN int ebi_publish_one(eb_bus *bus, ebi_publish *p, size_t i, int64_t seq, i
     ebi_time_text(now_ms, now);
     ebi_id_make(store->id_key, seq, id);
     birth = ebi_publish_birth(bus, m, seq, due, &attempts, &counted, &born);
-    if (birth == EBI_BORN_CLAIMED && e) {
+    if (birth == EBI_BORN_CLAIMED && !e) birth = EBI_BORN_PENDING;
+    p->slots[i].birth = birth;
+    if (birth == EBI_BORN_CLAIMED) {
         token = ++bus->next_token;
         ebi_mutex_lock(&store->lock);
         bus->reserved++;
@@ -3065,7 +3116,6 @@ EBI_FN int ebi_publish_one(eb_bus *bus, ebi_publish *p, size_t i, int64_t seq, i
         e->born = born;
         e->created_at_ms = now_ms;
         e->due_ms = due;
-        e->outcome = birth; /* until it is queued: see ebi_publish_after() */
     }
     if (due && (p->due_ms == 0 || due < p->due_ms)) p->due_ms = due;
     rc = ebi_publish_log_row(store, m, seq, id, due, now);
@@ -3073,7 +3123,7 @@ EBI_FN int ebi_publish_one(eb_bus *bus, ebi_publish *p, size_t i, int64_t seq, i
     if (rc == SQLITE_OK)
         rc = ebi_publish_live_row(bus, m, seq, due, born, token, counted, attempts, now);
     if (rc == SQLITE_OK && birth == EBI_BORN_DEAD)
-        rc = ebi_die_unclaimed(store, seq, "\"no handler matches this type\"", now);
+        rc = ebi_die_unclaimed(store, seq, ebi_no_handler_json, now);
     return rc;
 }
 
@@ -3106,7 +3156,7 @@ EBI_FN eb_result ebi_publish_func(eb_store *store, void *arg)
         known = ebi_publish_known(store, p->msgs[i].idempotency_key, &p->ids[i]);
         if (known > 0) {
             p->duplicates++;
-            if (p->entries && p->entries[i]) p->entries[i]->seq = 0;
+            p->slots[i].birth = EBI_BORN_NONE;
             continue;
         }
         rc = known < 0 ? sqlite3_extended_errcode(store->writer.handle)
@@ -3118,12 +3168,10 @@ EBI_FN eb_result ebi_publish_func(eb_store *store, void *arg)
 }
 
 /* Puts a stored event where it belongs in memory. Lock held. Returns 1 if it was taken. */
-EBI_FN int ebi_publish_place(eb_bus *bus, ebi_entry *e)
+EBI_FN int ebi_publish_place(eb_bus *bus, ebi_entry *e, int birth)
 {
-    int birth = e->outcome;
-    e->outcome = EBI_OUT_NONE;
     if (bus->state != EBI_STARTED && birth != EBI_BORN_CLAIMED) return 0;
-    if (birth == EBI_BORN_CLAIMED && e->token) {
+    if (birth == EBI_BORN_CLAIMED) {
         ebi_entry_push(&bus->claimed, &bus->claimed_last, e);
         bus->claimed_count++;
         if (bus->cursor < e->seq) bus->cursor = e->seq;
@@ -3160,12 +3208,17 @@ EBI_FN void ebi_publish_after(eb_store *store, void *arg, eb_result rc)
     if (p->waiter) {
         p->waiter->seq = p->last_seq;
         p->waiter->next = bus->waiters;
+        p->waiter->hit = p->slots[0].birth >= EBI_BORN_DONE; /* it is over already */
         bus->waiters = p->waiter;
     }
     if (p->due_ms) ebi_due_at(bus, p->due_ms);
-    for (i = 0; p->entries && i < p->count; i++) {
-        ebi_entry *e = p->entries[i];
-        if (e && e->seq && ebi_publish_place(bus, e)) p->entries[i] = NULL;
+    for (i = 0; i < p->count; i++) {
+        ebi_slot *slot = &p->slots[i];
+        bus->failed_attempts += slot->birth == EBI_BORN_DEAD;
+        bus->died += slot->birth == EBI_BORN_DEAD;
+        if (slot->entry && slot->birth != EBI_BORN_NONE &&
+            ebi_publish_place(bus, slot->entry, slot->birth))
+            slot->entry = NULL;
     }
     if (bus->state == EBI_STARTED && bus->cursor < p->last_seq) {
         bus->disk_more = 1;
@@ -3184,7 +3237,7 @@ EBI_FN void ebi_publish_copies(eb_bus *bus, ebi_publish *p)
                ? EB_READY_MAX - bus->ready_count : 0;
     ebi_mutex_unlock(&bus->store.lock);
     for (i = 0; i < p->count; i++)
-        p->entries[i] = (int)i < room && i < EB_READY_MAX
+        p->slots[i].entry = (int)i < room && i < EB_READY_MAX
                             ? ebi_entry_new(&bus->store, &p->msgs[i], ebi_payload_len(&p->msgs[i]),
                                             bus->store.node_id, NULL)
                             : NULL;
@@ -3196,7 +3249,7 @@ EBI_FN eb_result ebi_publish_run(eb_bus *bus, const eb_message *msgs, size_t cou
 {
     eb_store *store = &bus->store;
     ebi_publish p;
-    ebi_entry *one = NULL;
+    ebi_slot one;
     eb_id one_id;
     eb_result rc = EB_OK;
     int level = EB_DURABLE_OFF, asks;
@@ -3219,19 +3272,21 @@ EBI_FN eb_result ebi_publish_run(eb_bus *bus, const eb_message *msgs, size_t cou
     p.waiter = w;
     p.ids = ids ? ids : count == 1 ? &one_id
                                    : (eb_id *)ebi_alloc(&store->allocator, count * sizeof(eb_id));
-    p.entries = count == 1 ? &one
-                           : (ebi_entry **)ebi_alloc(&store->allocator, count * sizeof *p.entries);
-    if (!p.ids || (!p.entries)) {
+    p.slots = count == 1 ? &one
+                         : (ebi_slot *)ebi_alloc(&store->allocator, count * sizeof *p.slots);
+    if (!p.ids || !p.slots) {
         rc = ebi_error(EB_ERR_NOMEM, "out of memory");
     } else {
         ebi_publish_copies(bus, &p);
         rc = ebi_writer_run(store, ebi_publish_func, ebi_publish_after, &p, level);
         for (i = 0; i < count; i++) {
-            if (p.entries[i]) ebi_entry_drop(store, p.entries[i]);
+            if (p.slots[i].entry) ebi_entry_drop(store, p.slots[i].entry);
+            if (rc >= 0 && p.slots[i].birth == EBI_BORN_DEAD)
+                ebi_unmatched_say(store, p.ids[i].str, msgs[i].type);
             if (rc < 0 && rc != EB_ERR_UNKNOWN) p.ids[i].str[0] = 0;
         }
     }
-    if (p.entries != &one) ebi_free(&store->allocator, p.entries);
+    if (p.slots != &one) ebi_free(&store->allocator, p.slots);
     if (!ids && p.ids != &one_id) ebi_free(&store->allocator, p.ids);
     return rc;
 }
@@ -3243,9 +3298,10 @@ EBI_FN eb_result ebi_publish_run(eb_bus *bus, const eb_message *msgs, size_t cou
 typedef struct ebi_claim {
     ebi_entry *loaded, *loaded_last; /* read from disk in this transaction */
     ebi_entry *won, *won_last;       /* claimed in it */
+    ebi_entry *dead, *dead_last;     /* nobody matches them, and the policy says so */
     ebi_entry *queue;                /* the ready entries, ours while claiming is set */
     int64_t cursor, next_due_ms, now_ms;
-    int want, single, room, due_first, alone, more, parked, unmatched, ran;
+    int want, single, room, due_first, alone, more, parked, unmatched, ended, ran;
     char now[EBI_TIME_LEN + 1];
     char unmatched_type[EBI_TYPE_MAX + 1];
 } ebi_claim;
@@ -3299,15 +3355,19 @@ EBI_FN int ebi_claim_row(eb_store *store, ebi_claim *c, ebi_entry *e, int attemp
 
 /* Nobody matches: finished, dead or parked. The policy concerns only what was published in this
 ** start and never tried. */
-EBI_FN int ebi_claim_unmatched(eb_store *store, ebi_claim *c, const ebi_entry *e)
+EBI_FN int ebi_claim_unmatched(eb_store *store, ebi_claim *c, ebi_entry *e, int *taken)
 {
     eb_bus *bus = ebi_bus_of(store);
     int fresh = e->born && e->born == bus->incarnation && e->failed == 0 && !e->suspect && !e->retried;
     sqlite3_stmt *s;
     int rc;
-    if (fresh && bus->on_unmatched == EB_UNMATCHED_DLQ)
-        return ebi_die_unclaimed(store, e->seq, "\"no handler matches this type\"", c->now);
+    if (fresh && bus->on_unmatched == EB_UNMATCHED_DLQ) {
+        ebi_entry_push(&c->dead, &c->dead_last, e);
+        *taken = c->ended = 1;
+        return ebi_die_unclaimed(store, e->seq, ebi_no_handler_json, c->now);
+    }
     if (fresh && bus->on_unmatched == EB_UNMATCHED_DONE) {
+        c->ended = 1;
         s = ebi_db_stmt(store, &store->writer, EBI_SQL_DELETE_LIVE);
         if (!s) return sqlite3_extended_errcode(store->writer.handle);
         sqlite3_bind_int64(s, 1, e->seq);
@@ -3319,7 +3379,7 @@ EBI_FN int ebi_claim_unmatched(eb_store *store, ebi_claim *c, const ebi_entry *e
     return ebi_claim_park(store, c, e, 1);
 }
 
-/* Decides about one event and claims it. *taken: e now belongs to c->won. */
+/* Decides about one event and claims it. *taken: e now belongs to a list of c. */
 EBI_FN int ebi_claim_try(eb_store *store, ebi_claim *c, ebi_entry *e, int *taken)
 {
     eb_bus *bus = ebi_bus_of(store);
@@ -3328,7 +3388,7 @@ EBI_FN int ebi_claim_try(eb_store *store, ebi_claim *c, ebi_entry *e, int *taken
     ebi_mutex_lock(&store->lock);
     match = ebi_subs_match(bus, e->type, &attempts);
     ebi_mutex_unlock(&store->lock);
-    if (match == EBI_MATCH_NONE) return ebi_claim_unmatched(store, c, e);
+    if (match == EBI_MATCH_NONE) return ebi_claim_unmatched(store, c, e, taken);
     active = ebi_claim_key_active(store, e);
     if (active < 0) return sqlite3_extended_errcode(store->writer.handle);
     if (match == EBI_MATCH_PAUSED || active) return ebi_claim_park(store, c, e, 0);
@@ -3479,6 +3539,8 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
     ebi_entry *e, *younger;
     if (rc != EB_OK) { /* the rows are as they were, or will be found by ebi_engine_resync() */
         ebi_entries_free(store, c->won);
+        ebi_entries_free(store, c->dead);
+        c->dead = NULL;
         ebi_entries_free(store, c->loaded);
         ebi_entries_free(store, c->queue);
         ebi_ready_forget(bus);
@@ -3492,6 +3554,11 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
     bus->disk_more = c->more;
     bus->next_due_ms = c->next_due_ms;
     bus->parked |= c->parked;
+    if (c->ended) ebi_waiters_hit(bus, 0);
+    for (e = c->dead; e; e = e->next) {
+        bus->failed_attempts++;
+        bus->died++;
+    }
     while ((e = ebi_entry_pop(&c->won, &c->won_last)) != NULL) {
         if (e->suspect) bus->solo = 1;
         ebi_entry_push(&bus->claimed, &bus->claimed_last, e);
@@ -3522,6 +3589,7 @@ EBI_FN void ebi_claim_some(eb_bus *bus)
 {
     eb_store *store = &bus->store;
     ebi_claim c;
+    ebi_entry *e;
     eb_log_entry note;
     eb_result rc;
     EB_ASSERT(!bus->claiming);
@@ -3542,6 +3610,8 @@ EBI_FN void ebi_claim_some(eb_bus *bus)
     ebi_mutex_unlock(&store->lock);
     rc = ebi_writer_run(store, ebi_claim_func, ebi_claim_after, &c, EB_DURABLE_NORMAL);
     if (rc != EB_OK) ebi_log_note(store, EB_LOG_ERROR, "cannot claim events", ebi_error_text);
+    for (e = c.dead; e; e = e->next) ebi_unmatched_say(store, e->id.str, e->type);
+    ebi_entries_free(store, c.dead);
     if (c.unmatched && !bus->unmatched_said) {
         memset(&note, 0, sizeof note);
         note.level = EB_LOG_WARN;
@@ -4238,15 +4308,17 @@ EBI_FN void ebi_pump_leave(eb_bus *bus)
     ebi_cond_broadcast(&bus->news);
 }
 
-/* Runs one event if one is due. Lock held on entry and exit. Returns 0 if there was none. */
+/* Runs one event if one is due, or looks for some. Lock held on entry and exit. Returns 0 if there was
+** nothing to do. */
 EBI_FN int ebi_pump_one(eb_bus *bus)
 {
     ebi_entry *e = ebi_entry_pop(&bus->claimed, &bus->claimed_last);
-    if (!e && ebi_claim_due_now(bus)) {
+    if (!e && !ebi_claim_due_now(bus)) return 0;
+    if (!e) {
         ebi_claim_some(bus);
         e = ebi_entry_pop(&bus->claimed, &bus->claimed_last);
     }
-    if (!e) return 0;
+    if (!e) return 1;
     bus->claimed_count--;
     ebi_attempt(bus, &bus->main_run, e);
     return 1;
@@ -4468,9 +4540,10 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
 /* ===========================================================================
 ** >>ownership   One dispatcher per file and namespace               [private]
 ** ========================================================================
-** The owner holds an exclusive lock on a side file, a tiny database opened through the same VFS. The
+** The owner holds the write lock of a side file, an empty database opened through the same VFS. The
 ** operating system lets go of it when the process dies, so there is nothing to expire or to clean
-** up, and it works within one process and after fork too. The file stays, empty. */
+** up, and it works within one process and after fork too. The file stays. (Not BEGIN EXCLUSIVE: of
+** many that begin at the same moment each may be in the way of the others, and none gets it.) */
 EBI_FN eb_result ebi_owner_take(eb_bus *bus)
 {
     eb_store *store = &bus->store;
@@ -4488,7 +4561,7 @@ EBI_FN eb_result ebi_owner_take(eb_bus *bus)
     rc = sqlite3_open_v2(path, &bus->owner.handle,
                          SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
                          store->vfs);
-    if (rc == SQLITE_OK) rc = ebi_db_exec(&bus->owner, "BEGIN EXCLUSIVE");
+    if (rc == SQLITE_OK) rc = ebi_db_exec(&bus->owner, "BEGIN IMMEDIATE");
     ebi_free(&store->allocator, path);
     if (rc == SQLITE_OK) return EB_OK;
     if ((rc & 0xFF) == SQLITE_BUSY)
@@ -5205,17 +5278,6 @@ EBI_FN eb_result ebi_purge(eb_store *store, int days, int64_t *count, int by_dea
     return rc;
 }
 
-/* Size of the WAL file, through SQLite's own handle. */
-EBI_FN int64_t ebi_wal_bytes(ebi_db *db)
-{
-    sqlite3_file *file = NULL;
-    sqlite3_int64 size = 0;
-    if (sqlite3_file_control(db->handle, "main", SQLITE_FCNTL_JOURNAL_POINTER, &file) != SQLITE_OK ||
-        !file || !file->pMethods || file->pMethods->xFileSize(file, &size) != SQLITE_OK)
-        return 0;
-    return size;
-}
-
 /* Figures from the rows. done is what was ever stored, less what was removed, lives or is dead: no
 ** table has to be counted that grows for ever. */
 EBI_FN int ebi_stats_rows(eb_store *store, ebi_db *db, eb_stats *out)
@@ -5244,7 +5306,7 @@ EBI_FN int ebi_stats_rows(eb_store *store, ebi_db *db, eb_stats *out)
         if (out->oldest_pending_ms < 0) out->oldest_pending_ms = 0;
     }
     sqlite3_reset(oldest);
-    out->wal_bytes = ebi_wal_bytes(db);
+    out->wal_bytes = ebi_db_wal_bytes(db);
     return rc;
 }
 

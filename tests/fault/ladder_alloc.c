@@ -1,0 +1,171 @@
+/* ladder_alloc.c - running out of memory at any moment loses nothing, leaks nothing and crashes nothing.
+**
+** For every scene of scenes.h the n-th allocation fails, n = 1, 2, 3, ... until the scene does not
+** reach it any more: of the bus's own allocations (eb_options.allocator), or of SQLite's (lookaside
+** off, so that all of them are seen); once, or from the n-th on. Every call must say EB_ERR_NOMEM or
+** succeed; both allocators must balance when the bus is closed; the same bus must work afterwards; the
+** ledger must agree.
+**
+** A failure prints how to replay it alone: ./ladder_alloc post sqlite once 17
+*/
+#include "scenes.h"
+#include <pthread.h>
+
+/* ---- two allocators that fail ------------------------------------------------------------------- */
+
+enum { OURS = 1, SQLITES = 2 };
+
+static struct {
+    int who, sticky; /* who 0: nobody */
+    int64_t at, count, fired;
+    int64_t balance; /* blocks of ours that are not freed */
+} mem;
+static sqlite3_mem_methods real_mem;
+
+/* 1 if this allocation has to fail. */
+static int mem_step(int who)
+{
+    int64_t count, at = __atomic_load_n(&mem.at, __ATOMIC_SEQ_CST);
+    if (!(__atomic_load_n(&mem.who, __ATOMIC_SEQ_CST) & who)) return 0;
+    count = __atomic_add_fetch(&mem.count, 1, __ATOMIC_SEQ_CST);
+    if (count < at || (count > at && !mem.sticky)) return 0;
+    __atomic_add_fetch(&mem.fired, 1, __ATOMIC_SEQ_CST);
+    return 1;
+}
+
+static void *our_resize(void *ptr, size_t size, void *user)
+{
+    void *at;
+    (void)user;
+    if (size == 0) {
+        if (ptr) __atomic_add_fetch(&mem.balance, -1, __ATOMIC_SEQ_CST);
+        free(ptr);
+        return NULL;
+    }
+    at = mem_step(OURS) ? NULL : realloc(ptr, size);
+    if (at && !ptr) __atomic_add_fetch(&mem.balance, 1, __ATOMIC_SEQ_CST);
+    return at;
+}
+
+static void *sqlite_malloc(int size) { return mem_step(SQLITES) ? NULL : real_mem.xMalloc(size); }
+static void *sqlite_realloc(void *ptr, int size)
+{
+    return mem_step(SQLITES) ? NULL : real_mem.xRealloc(ptr, size);
+}
+
+static void mem_heal(void) { __atomic_store_n(&mem.who, 0, __ATOMIC_SEQ_CST); }
+
+/* Before SQLite is used. */
+static void mem_install(void)
+{
+    sqlite3_mem_methods m;
+    T_MUST(sqlite3_config(SQLITE_CONFIG_GETMALLOC, &real_mem) == SQLITE_OK);
+    m = real_mem;
+    m.xMalloc = sqlite_malloc;
+    m.xRealloc = sqlite_realloc;
+    T_MUST(sqlite3_config(SQLITE_CONFIG_MALLOC, &m) == SQLITE_OK);
+    T_MUST(sqlite3_config(SQLITE_CONFIG_LOOKASIDE, 0, 0) == SQLITE_OK);
+}
+
+/* ---- one step ------------------------------------------------------------------------------------ */
+
+static const struct { const char *name; int who; } kinds[] = {{"ours", OURS}, {"sqlite", SQLITES}};
+enum { KINDS = (int)(sizeof kinds / sizeof *kinds) };
+static const char *const modes[] = {"once", "sticky"};
+
+static struct { int who, sticky; int64_t at; } plan;
+
+static void arm(void)
+{
+    mem.count = mem.fired = 0;
+    mem.at = plan.at;
+    mem.sticky = plan.sticky;
+    __atomic_store_n(&mem.who, plan.who, __ATOMIC_SEQ_CST);
+}
+
+/* Out of memory is said as such. A commit that was cut short by it may be "unknown"; waiting for the
+** end of what cannot be recorded may time out. */
+static int allowed(const char *call, eb_result rc)
+{
+    return rc == EB_ERR_NOMEM || rc == EB_ERR_UNKNOWN ||
+           (rc == EB_ERR_TIMEOUT && strncmp(call, "eb_drain", 8) == 0);
+}
+
+/* The scene with the at-th allocation failing; 0: it noticed nothing, there are fewer. */
+static int step(const scene *s, int kind, int sticky, int64_t at)
+{
+    sqlite3_int64 used;
+    int64_t balance = mem.balance, noticed;
+    used = sqlite3_memory_used();
+    plan.who = kinds[kind].who;
+    plan.sticky = sticky;
+    plan.at = at;
+    scene_prepare(s);
+    scene_play(s, arm);
+    noticed = mem.fired;
+    if (mem.balance != balance) scene_bad("%d blocks of ours leak", (int)(mem.balance - balance));
+    if (sqlite3_memory_used() != used)
+        scene_bad("%d bytes of SQLite's leak", (int)(sqlite3_memory_used() - used));
+    scene_check();
+    return noticed > 0;
+}
+
+static int64_t steps_taken;
+
+/* All steps of one ladder. */
+TEST climb(const scene *s, int kind, int sticky)
+{
+    int64_t at;
+    int failures = 0;
+    for (at = 1; failures < 5; at++, steps_taken++) {
+        int noticed = step(s, kind, sticky, at);
+        if (w.wrong) {
+            failures++;
+            fprintf(stderr, "\n./ladder_alloc %s %s %s %lld\n    %s\n", s->name, kinds[kind].name,
+                    modes[sticky], (long long)at, w.why);
+        }
+        if (!noticed) break;
+    }
+    if (failures) FAILm("see above");
+    PASS();
+}
+
+GREATEST_MAIN_DEFS();
+int main(int argc, char **argv)
+{
+    static const eb_allocator ours = {our_resize, NULL};
+    int i, kind, sticky, replay = argc == 5;
+    char suffix[80];
+    mem_install();
+    scene_init("ladder-alloc", &ours);
+    w.allowed = allowed;
+    w.heal = mem_heal;
+    if (replay) {
+        for (i = 0; i < SCENES * KINDS * 2; i++) {
+            const scene *s = &scenes[i / KINDS / 2];
+            kind = i / 2 % KINDS;
+            sticky = i % 2;
+            if (strcmp(s->name, argv[1]) || strcmp(kinds[kind].name, argv[2]) ||
+                strcmp(modes[sticky], argv[3])) continue;
+            printf("noticed: %d\n", step(s, kind, sticky, atoll(argv[4])));
+            printf("%s\n", w.wrong ? w.why : "nothing is wrong");
+            return w.wrong != 0;
+        }
+        fprintf(stderr, "%s SCENE ours|sqlite once|sticky N\n", argv[0]);
+        return 2;
+    }
+    {
+        GREATEST_MAIN_BEGIN();
+        for (i = 0; i < SCENES; i++)
+            for (kind = 0; kind < KINDS; kind++)
+                for (sticky = 0; sticky < 2; sticky++) {
+                    snprintf(suffix, sizeof suffix, "%s_%s_%s", scenes[i].name, kinds[kind].name,
+                             modes[sticky]);
+                    greatest_set_test_suffix(suffix);
+                    RUN_TESTp(climb, &scenes[i], kind, sticky);
+                }
+        scene_fini();
+        printf("\n%lld failed allocations survived", (long long)steps_taken);
+        GREATEST_MAIN_END();
+    }
+}

@@ -1,0 +1,609 @@
+/* scenes.h - what both ladders climb over: a small scene for every kind of call, each with the same
+** frame around it.
+**
+**     prepare   a fresh file: none, one with some history, or one that a crash left behind; a bus if
+**               the scene wants it open. Nothing fails yet.
+**     play      the calls that the scene is about, with the fault armed. Each result must be one that
+**               the fault may cause (w->allowed) and nothing else.
+**     finish    the fault is over: the same bus, or one opened anew if it could not be opened, must
+**               publish, dispatch and shut down; then the ledger is checked.
+**
+** Time is the injected clock's; sleeping moves it. A fault that lasts is over after some sleeps (a bus
+** that waits for a full disk waits for ever, and is right to), so every scene ends.
+*/
+#ifndef SCENES_H
+#define SCENES_H
+#include "ledger.h"
+#include "vfs.h"
+
+typedef struct world {
+    ledger book;
+    char path[400];
+    t_time time;
+    eb_options options;
+    eb_bus *bus;
+    int started, subscribed, sleeps;
+    int armed;                                  /* between play and finish */
+    int (*allowed)(const char *call, eb_result rc); /* whether the armed fault may cause this */
+    void (*heal)(void);
+    int wrong;
+    char why[1600];
+} world;
+
+static world w;
+
+enum { SCENE_MAX_ATTEMPTS = 2, SCENE_SLEEPS = 150 };
+
+static void scene_bad(const char *fmt, ...) EB_PRINTF(1, 2);
+static void scene_bad(const char *fmt, ...)
+{
+    size_t k = strlen(w.why);
+    va_list args;
+    w.wrong++;
+    if (k + 300 > sizeof w.why) return;
+    if (k) k += (size_t)snprintf(w.why + k, sizeof w.why - k, "; ");
+    va_start(args, fmt);
+    vsnprintf(w.why + k, 290, fmt, args);
+    va_end(args);
+}
+
+/* Judges the result of a call: while the fault is armed what it may cause, else success only. */
+static eb_result scene_call(const char *call, eb_result rc)
+{
+    char msg[160];
+    if (rc >= 0) return rc;
+    if (w.armed && w.allowed(call, rc)) return rc;
+    eb_errmsg(msg, sizeof msg);
+    scene_bad("%s%s: %s (%s)", call, w.armed ? "" : " after the fault", eb_strerror(rc), msg);
+    return rc;
+}
+#define CALL(expr) scene_call(#expr, (expr))
+
+/* ---- a clock that heals, a handler that does what the type says -------------------------------- */
+
+static void scene_sleep(int64_t ms, void *user)
+{
+    (void)user;
+    t_advance(&w.time, ms > 0 ? ms : 0);
+    if (++w.sleeps == SCENE_SLEEPS && w.armed) w.heal();
+    T_MUST(w.sleeps < SCENE_SLEEPS * 200); /* a bus that never gets anywhere */
+}
+
+static eb_result scene_handler(eb_delivery *d, void *user)
+{
+    const char *type = d->event->type;
+    int n = ledger_run(&w.book, d);
+    (void)user;
+    if (strcmp(type, "dies") == 0) return ledger_ran(&w.book, n, eb_fail(d, "attempt %d", d->attempt));
+    if (strcmp(type, "second") == 0 && d->event->retry_count == 0)
+        return ledger_ran(&w.book, n, eb_fail(d, "not yet"));
+    if (strcmp(type, "hopeless") == 0) {
+        ledger_note(&w.book, n, LEDGER_REJECTED);
+        return ledger_ran(&w.book, n, eb_reject(d, "never"));
+    }
+    if (strcmp(type, "later") == 0 && d->event->created_at_ms + 50 > w.time.now_ms) {
+        ledger_note(&w.book, n, LEDGER_SNOOZED);
+        return ledger_ran(&w.book, n, eb_snooze(d, 60));
+    }
+    return ledger_ran(&w.book, n, EB_OK);
+}
+
+/* ---- small calls ------------------------------------------------------------------------------- */
+
+static eb_result scene_open(void)
+{
+    eb_result rc = CALL(eb_open(&w.bus, &w.options));
+    w.started = w.subscribed = 0;
+    if ((rc == EB_OK) != (w.bus != NULL)) scene_bad("eb_open: %s, but *out %p", eb_strerror(rc),
+                                                    (void *)w.bus);
+    return rc;
+}
+static eb_result scene_subscribe(void)
+{
+    eb_result rc = CALL(eb_subscribe(w.bus, "*", scene_handler, NULL, NULL, NULL));
+    w.subscribed |= rc == EB_OK;
+    return rc;
+}
+static eb_result scene_start(void)
+{
+    eb_result rc = CALL(eb_start(w.bus));
+    w.started |= rc == EB_OK;
+    return rc;
+}
+
+/* eb_post or eb_publish, told to the ledger. */
+static int scene_post(const char *type)
+{
+    char payload[64];
+    eb_id id;
+    int n = ledger_attempt(&w.book, type, SCENE_MAX_ATTEMPTS, 0, payload, sizeof payload);
+    memset(&id, 0, sizeof id);
+    ledger_answer(&w.book, n, CALL(eb_post(w.bus, type, payload, &id)), &id);
+    return n;
+}
+static int scene_publish(const char *type, eb_result *out)
+{
+    char payload[64];
+    eb_id id;
+    int n = ledger_attempt(&w.book, type, SCENE_MAX_ATTEMPTS, 0, payload, sizeof payload);
+    memset(&id, 0, sizeof id);
+    *out = CALL(eb_publish(w.bus, type, payload, &id));
+    ledger_answer(&w.book, n, *out, &id);
+    return n;
+}
+
+/* The id under which event n was acknowledged. */
+static const char *scene_id(int n) { return ledger_at(&w.book, n)->id; }
+
+static void scene_close(void)
+{
+    if (!w.bus) return;
+    eb_destroy(w.bus);
+    w.bus = NULL;
+    w.started = w.subscribed = 0;
+}
+
+/* ---- files to begin with ------------------------------------------------------------------------ */
+
+typedef struct scene_file { /* a database with its WAL, and the ledger that belongs to it */
+    char *db, *wal;
+    size_t db_bytes, wal_bytes;
+    ledger_book *book;
+    size_t book_bytes;
+} scene_file;
+
+static scene_file scene_history, scene_crashed;
+
+static char *scene_read(const char *tail, size_t *bytes)
+{
+    char name[420], *text;
+    FILE *f;
+    long size;
+    snprintf(name, sizeof name, "%s%s", w.path, tail);
+    f = fopen(name, "rb");
+    *bytes = 0;
+    if (!f) return NULL;
+    T_MUST(fseek(f, 0, SEEK_END) == 0 && (size = ftell(f)) >= 0 && fseek(f, 0, SEEK_SET) == 0);
+    text = (char *)malloc((size_t)size + 1);
+    T_MUST(text && fread(text, 1, (size_t)size, f) == (size_t)size);
+    fclose(f);
+    *bytes = (size_t)size;
+    return text;
+}
+static void scene_write(const char *tail, const char *text, size_t bytes)
+{
+    char name[420];
+    FILE *f;
+    snprintf(name, sizeof name, "%s%s", w.path, tail);
+    f = fopen(name, "wb");
+    T_MUST(f && fwrite(text, 1, bytes, f) == bytes && fclose(f) == 0);
+}
+
+/* The file as a kill -9 would leave it now. Not through a descriptor of ours while SQLite has it
+** open: closing one would drop SQLite's locks; here nobody else competes for them. */
+static void scene_snapshot(scene_file *f)
+{
+    f->db = scene_read("", &f->db_bytes);
+    f->wal = scene_read("-wal", &f->wal_bytes);
+    f->book_bytes = sizeof(ledger_book) + (size_t)w.book.book->used * sizeof(ledger_event);
+    f->book = (ledger_book *)malloc(f->book_bytes);
+    T_MUST(f->book);
+    memcpy(f->book, w.book.book, f->book_bytes);
+}
+
+static const char *const scene_tails[] = {"", "-wal", "-shm", "-journal", ".owner", ".owner-journal"};
+enum { SCENE_TAILS = (int)(sizeof scene_tails / sizeof *scene_tails) };
+
+static void scene_remove(void)
+{
+    char name[420];
+    int i;
+    for (i = 0; i < SCENE_TAILS; i++) {
+        snprintf(name, sizeof name, "%s%s", w.path, scene_tails[i]);
+        remove(name);
+    }
+}
+
+/* Puts a file into place, NULL: none, with its ledger. */
+static void scene_restore(const scene_file *f)
+{
+    scene_remove();
+    ledger_clear(&w.book);
+    w.time.now_ms = T_EPOCH + (f ? 3600000 : 0);
+    w.time.mono_ms = 1000000;
+    if (!f) return;
+    scene_write("", f->db, f->db_bytes);
+    if (f->wal) scene_write("-wal", f->wal, f->wal_bytes);
+    memcpy(w.book.book->events, f->book->events,
+           (size_t)(f->book->used + 1) * sizeof(ledger_event));
+    w.book.book->used = f->book->used;
+    w.book.book->clock = f->book->clock;
+    w.book.book->crashes = f->book->crashes;
+}
+
+/* In the last event of the crashed file the process "ends" while its handler runs. */
+static eb_result scene_crash_handler(eb_delivery *d, void *user)
+{
+    int n = ledger_run(&w.book, d);
+    (void)user;
+    if (strcmp(d->event->type, "crash") == 0) {
+        ledger_crashed(&w.book);
+        scene_snapshot(&scene_crashed);
+    }
+    return ledger_ran(&w.book, n, EB_OK);
+}
+
+/* History: 1 done, 2 done in the second attempt, 3 and 4 dead, 5 waiting. Crashed: besides, one whose
+** handler was running, and four that waited. */
+static void scene_files(void)
+{
+    eb_result rc;
+    scene_restore(NULL);
+    scene_open();
+    scene_subscribe();
+    scene_start();
+    scene_publish("ok", &rc);
+    scene_publish("second", &rc);
+    scene_publish("dies", &rc);
+    scene_publish("hopeless", &rc);
+    scene_close();
+    scene_open();
+    scene_post("ok");
+    scene_close();
+    scene_snapshot(&scene_history);
+    T_MUST(!w.wrong && w.book.book->used == 5);
+    scene_restore(&scene_history);
+    scene_open();
+    scene_post("crash");
+    scene_post("second");
+    scene_post("ok");
+    scene_post("dies");
+    CALL(eb_subscribe(w.bus, "*", scene_crash_handler, NULL, NULL, NULL));
+    scene_start();
+    CALL(eb_pump(w.bus, EB_NONE, NULL));
+    scene_close();
+    T_MUST(!w.wrong && scene_crashed.db);
+}
+
+static void scene_files_free(void)
+{
+    scene_file *f[2];
+    int i;
+    f[0] = &scene_history;
+    f[1] = &scene_crashed;
+    for (i = 0; i < 2; i++) {
+        free(f[i]->db);
+        free(f[i]->wal);
+        free(f[i]->book);
+    }
+}
+
+/* ---- the scenes --------------------------------------------------------------------------------- */
+
+static void play_open(void) { scene_open(); }
+
+static void play_post(void)
+{
+    scene_post("ok");
+    scene_post("dies");
+}
+
+/* All or none: the ledger hears the same answer for all three. Then the same key once more. */
+static void play_send(void)
+{
+    eb_message m[3];
+    eb_id ids[3], again;
+    char payload[3][64];
+    int n[3], i;
+    eb_result rc;
+    memset(m, 0, sizeof m);
+    memset(ids, 0, sizeof ids);
+    memset(&again, 0, sizeof again);
+    for (i = 0; i < 3; i++) {
+        n[i] = ledger_attempt(&w.book, "ok", SCENE_MAX_ATTEMPTS, 0, payload[i], sizeof payload[i]);
+        m[i].type = "ok";
+        m[i].payload = payload[i];
+    }
+    m[0].metadata = "{\"a\":\"b\"}";
+    m[0].ordering_key = m[1].ordering_key = "key";
+    m[1].idempotency_key = "once";
+    m[2].delay_ms = 1000;
+    rc = CALL(eb_send(w.bus, m, 3, ids));
+    for (i = 0; i < 3; i++) ledger_answer(&w.book, n[i], rc, &ids[i]);
+    ledger_again(&w.book, n[1]);
+    rc = CALL(eb_send(w.bus, &m[1], 1, &again));
+    if (rc >= 0 || ids[1].str[0] == 0) ledger_answer(&w.book, n[1], rc, &again);
+    else ledger_answer(&w.book, n[1], EB_OK, &ids[1]); /* refused now, but stored before */
+    if (rc == EB_DUPLICATE && ids[1].str[0] && strcmp(ids[1].str, again.str) != 0)
+        scene_bad("the key gives %s, the event was %s", again.str, ids[1].str);
+}
+
+static void play_publish(void)
+{
+    eb_result rc;
+    scene_publish("ok", &rc);
+    if (rc >= 0 && rc != EB_OK) scene_bad("eb_publish of ok: %s", eb_strerror(rc));
+    scene_publish("dies", &rc);
+    if (rc >= 0 && rc != EB_DEAD) scene_bad("eb_publish of dies: %s", eb_strerror(rc));
+}
+
+static void before_dispatch(void)
+{
+    int i;
+    for (i = 0; i < 4; i++) scene_post("ok");
+}
+static void play_dispatch(void)
+{
+    int64_t next;
+    CALL(eb_pump(w.bus, EB_NONE, &next));
+    CALL(eb_pump(w.bus, 0, NULL));
+}
+
+static void before_retry(void) { scene_post("second"); }
+static void before_death(void)
+{
+    scene_post("dies");
+    scene_post("hopeless");
+}
+static void before_snooze(void) { scene_post("later"); }
+static void play_drain(void) { CALL(eb_drain(w.bus, 60000)); }
+
+static void play_subscribe(void)
+{
+    static const int64_t waits[] = {5, 10};
+    eb_subscribe_options o;
+    eb_id a, b;
+    memset(&o, 0, sizeof o);
+    o.retry.schedule_ms = waits;
+    o.retry.schedule_count = 2;
+    memset(&a, 0, sizeof a);
+    memset(&b, 0, sizeof b);
+    CALL(eb_subscribe(w.bus, "other.*", scene_handler, NULL, &o, &a));
+    CALL(eb_subscribe(w.bus, "other.one", scene_handler, NULL, NULL, &b));
+    if (a.str[0]) CALL(eb_unsubscribe(w.bus, a.str));
+    if (b.str[0]) CALL(eb_unsubscribe(w.bus, b.str));
+}
+
+static void play_start(void)
+{
+    if (scene_subscribe() == EB_OK && scene_start() == EB_OK) play_drain();
+}
+
+/* Looking through a bus's store or one's own; what a list holds is checked when there is one. */
+static void scene_inspect(eb_store *store)
+{
+    eb_event_list list;
+    eb_stats stats;
+    if (CALL(eb_get(store, scene_id(1), &list)) == EB_OK && ledger_number(list.items[0].payload) != 1)
+        scene_bad("eb_get finds %s", list.items[0].payload);
+    eb_event_list_free(&list);
+    if (CALL(eb_log_read(store, NULL, &list)) == EB_OK && list.count != 5)
+        scene_bad("eb_log_read gives %d of 5", (int)list.count);
+    eb_event_list_free(&list);
+    if (CALL(eb_dlq_list(store, NULL, &list)) == EB_OK &&
+        (list.count != 2 || ledger_number(list.items[1].payload) != 3 ||
+         t_errors(list.items[1].last_error, -1, NULL, 0) != 2))
+        scene_bad("eb_dlq_list is not what it was");
+    eb_event_list_free(&list);
+    if (CALL(eb_stats_get(store, &stats)) == EB_OK &&
+        (stats.done != 2 || stats.dlq != 2 || stats.pending != 1))
+        scene_bad("eb_stats_get: %d done, %d dead, %d pending", (int)stats.done, (int)stats.dlq,
+                  (int)stats.pending);
+}
+static void play_inspect(void)
+{
+    eb_store *store = NULL;
+    if (w.bus) scene_inspect(eb_bus_store(w.bus));
+    if (CALL(eb_store_open(&store, &w.options)) == EB_OK) scene_inspect(store);
+    eb_store_close(store);
+}
+
+static void play_dlq_retry(void)
+{
+    int64_t count;
+    ledger_note(&w.book, 3, LEDGER_RETRIED);
+    CALL(eb_dlq_retry(eb_bus_store(w.bus), scene_id(3), NULL));
+    ledger_note(&w.book, 0, LEDGER_RETRIED);
+    CALL(eb_dlq_retry_all(eb_bus_store(w.bus), NULL, &count));
+    play_drain();
+}
+static void play_move(void)
+{
+    ledger_note(&w.book, 5, LEDGER_MOVED);
+    CALL(eb_dlq_move(eb_bus_store(w.bus), scene_id(5), "given up"));
+}
+static void play_purge(void)
+{
+    int64_t count;
+    ledger_note(&w.book, 0, LEDGER_PURGED);
+    if (CALL(eb_dlq_purge(eb_bus_store(w.bus), 0, &count)) == EB_OK && count != 2)
+        scene_bad("eb_dlq_purge: %d of 2", (int)count);
+    CALL(eb_dlq_purge_dead(eb_bus_store(w.bus), 0, &count));
+}
+
+static void play_recovery(void)
+{
+    if (scene_open() == EB_OK) play_start();
+}
+
+static void before_shutdown(void)
+{
+    before_dispatch();
+    CALL(eb_pump(w.bus, 0, NULL)); /* one ran; others may be claimed */
+    scene_post("second");
+}
+static void play_shutdown(void)
+{
+    CALL(eb_shutdown(w.bus));
+    scene_close();
+    ledger_crashed(&w.book); /* what could not be recorded may run again */
+}
+
+typedef struct scene {
+    const char *name;
+    const scene_file *file;
+    int ready; /* 0: no bus yet; 1: open; 2: with a handler and started */
+    void (*before)(void), (*play)(void);
+} scene;
+
+static const scene scenes[] = {
+    {"first_open", NULL, 0, NULL, play_open},
+    {"open", &scene_history, 0, NULL, play_open},
+    {"post", &scene_history, 1, NULL, play_post},
+    {"send", &scene_history, 1, NULL, play_send},
+    {"publish", &scene_history, 2, NULL, play_publish},
+    {"dispatch", &scene_history, 2, before_dispatch, play_dispatch},
+    {"retry", &scene_history, 2, before_retry, play_drain},
+    {"death", &scene_history, 2, before_death, play_drain},
+    {"snooze", &scene_history, 2, before_snooze, play_drain},
+    {"subscribe", &scene_history, 2, NULL, play_subscribe},
+    {"start", &scene_history, 1, NULL, play_start},
+    {"inspect", &scene_history, 1, NULL, play_inspect},
+    {"dlq_retry", &scene_history, 2, NULL, play_dlq_retry},
+    {"move", &scene_history, 1, NULL, play_move},
+    {"purge", &scene_history, 1, NULL, play_purge},
+    {"recovery", &scene_crashed, 0, NULL, play_recovery},
+    {"shutdown", &scene_history, 2, before_shutdown, play_shutdown},
+};
+enum { SCENES = (int)(sizeof scenes / sizeof *scenes) };
+
+/* ---- the frame ---------------------------------------------------------------------------------- */
+
+/* Once per program: the world, and the two files. */
+static void scene_init(const char *name, const eb_allocator *allocator)
+{
+    vfs_install();
+    vfs_no_sync = 1; /* what a sync is worth is the power cut's business */
+    memset(&w, 0, sizeof w);
+    snprintf(w.path, sizeof w.path, "%s", t_path(name));
+    ledger_open(&w.book, NULL, 100);
+    w.book.vfs = "fault";
+    w.options = t_options(w.path);
+    w.options.vfs = "fault";
+    w.options.workers = EB_NONE;
+    w.options.durability = EB_DURABLE_FULL;
+    w.options.retry.max_retries = SCENE_MAX_ATTEMPTS - 1;
+    w.options.retry.base_delay_ms = 10;
+    w.options.busy_timeout_ms = 40;
+    w.options.clock = t_clock(&w.time);
+    w.options.clock.sleep_ms = scene_sleep;
+    if (allocator) w.options.allocator = *allocator;
+    w.heal = vfs_heal;
+    scene_files();
+}
+static void scene_fini(void)
+{
+    scene_remove();
+    ledger_close(&w.book);
+    scene_files_free();
+}
+
+static void scene_prepare(const scene *s)
+{
+    w.wrong = w.sleeps = w.armed = 0;
+    w.why[0] = 0;
+    scene_now[0] = 0;
+    sqlite3_test_control(SQLITE_TESTCTRL_PRNG_SEED, 1, NULL);
+    scene_restore(s->file);
+    if (s->ready >= 1) scene_open();
+    if (s->ready >= 2) {
+        scene_subscribe();
+        scene_start();
+    }
+    if (s->before) s->before();
+    w.sleeps = 0;
+}
+
+/* Most faults leave the very same bytes behind. Files that were judged once, with the same ledger
+** beside them and all connections closed, are not judged again; `what` tells the two judgements
+** apart. The random numbers of every run are the same (scene_prepare), so this happens often. */
+static uint64_t scene_seen[1 << 16], scene_now[2];
+
+static uint64_t scene_hash(uint64_t hash, const void *data, size_t bytes)
+{
+    const char *at = (const char *)data;
+    uint64_t word;
+    for (; bytes > 0; at += sizeof word) {
+        size_t n = bytes < sizeof word ? bytes : sizeof word;
+        word = 0;
+        memcpy(&word, at, n);
+        hash = (hash ^ word) * UINT64_C(0x9E3779B97F4A7C15);
+        hash ^= hash >> 29;
+        bytes -= n;
+    }
+    return hash;
+}
+
+static uint64_t *scene_slot(uint64_t hash)
+{
+    size_t i = (size_t)hash & 0xFFFF, tries;
+    for (tries = 0; tries < 0x10000; tries++, i = (i + 1) & 0xFFFF)
+        if (scene_seen[i] == 0 || scene_seen[i] == hash) return &scene_seen[i];
+    return NULL;
+}
+
+/* 1 if these files were found good before. */
+static int scene_known(int what)
+{
+    uint64_t hash = (uint64_t)what + 1, *slot;
+    char *text;
+    size_t bytes;
+    int i;
+    for (i = 0; i < SCENE_TAILS; i++) {
+        text = scene_read(scene_tails[i], &bytes);
+        hash = scene_hash(hash, &bytes, sizeof bytes);
+        if (text) hash = scene_hash(hash + 1, text, bytes);
+        free(text);
+    }
+    hash = scene_hash(hash, w.book.book, sizeof(ledger_book) +
+                      (size_t)w.book.book->used * sizeof(ledger_event));
+    scene_now[what] = hash ? hash : 1;
+    slot = scene_slot(scene_now[what]);
+    return slot && *slot;
+}
+
+static void scene_remember(int what)
+{
+    uint64_t *slot = scene_slot(scene_now[what]);
+    if (slot && !w.wrong) *slot = scene_now[what];
+    if (what && !w.wrong && scene_now[0]) { /* how it began is now known to end well */
+        slot = scene_slot(scene_now[0]);
+        if (slot) *slot = scene_now[0];
+    }
+    scene_now[0] = 0;
+}
+
+/* Plays with the fault that arm() sets, then checks that the bus works again and closes it. */
+static void scene_play(const scene *s, void (*arm)(void))
+{
+    eb_result rc = EB_OK;
+    eb_stats stats;
+    w.armed = 1;
+    arm();
+    s->play();
+    w.heal();
+    w.armed = w.sleeps = 0;
+    if (!w.bus && scene_known(0)) return;
+    if (!w.bus) scene_open();
+    if (!w.bus) return;
+    if (!w.subscribed) scene_subscribe();
+    if (!w.started) scene_start();
+    if (!w.wrong) {
+        scene_post("second");
+        scene_publish("ok", &rc);
+        CALL(eb_drain(w.bus, 60000));
+        CALL(eb_stats_get(eb_bus_store(w.bus), &stats));
+    }
+    CALL(eb_shutdown(w.bus));
+    scene_close();
+}
+
+/* After everything is closed. */
+static void scene_check(void)
+{
+    if (w.wrong || scene_known(1)) return;
+    if (ledger_check(&w.book, w.path, 0)) scene_bad("%s", w.book.why);
+    scene_remember(1);
+}
+
+#endif /* SCENES_H */
