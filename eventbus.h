@@ -1,7 +1,293 @@
-/* eventbus.h - v0.1.0 */
+/* eventbus.h - v0.1.0 - a durable event bus on SQLite, in one header - MIT or public domain: see end
+**
+**   An event that was published is never lost. It is processed, or it lies in the dead-letter
+**   queue with everything needed to understand why.
+**
+** No server, no daemon, no configuration file. Publish, subscribe with patterns, retries with
+** backoff, time limits, dead letters that can be listed and retried, recovery after kill -9 and
+** power cuts. With worker threads in a service, without any thread in a game loop.
+
+USE IT
+
+    Copy eventbus.h and the SQLite amalgamation (sqlite3.c, sqlite3.h; 3.51.3 or newer, not 3.52.0)
+    into your project. In exactly one C or C++ file:
+
+        #define EVENTBUS_IMPLEMENTATION
+        #include "eventbus.h"
+
+    before any other include, so that the POSIX names are there under -std=c99 too; everywhere else
+    just include it. Compile that file and sqlite3.c, link with -lpthread (and -ldl -lm on older
+    systems). C99, C11 or C++17; Linux, macOS, BSD, Windows. One SQLite per process: if your program
+    has one already, use that.
+
+QUICK EXAMPLE
+
+    #define EVENTBUS_IMPLEMENTATION
+    #include "eventbus.h"
+    #include <stdio.h>
+    #include <stdlib.h>
+
+    static void check(eb_result result)
+    {
+        if (result != EB_OK) exit((fprintf(stderr, "%s\n", eb_strerror(result)), 1));
+    }
+
+    static eb_result on_order(eb_delivery *delivery, void *user)
+    {
+        (void)user;
+        printf("%s: %s\n", delivery->event->type, delivery->event->payload);
+        return EB_OK;
+    }
+
+    int main(void)
+    {
+        eb_options options = {.path = "hello.db"};
+        eb_bus *bus;
+        check(eb_open(&bus, &options));
+        check(eb_subscribe(bus, "order.*", on_order, NULL, NULL, NULL));
+        check(eb_start(bus));
+        check(eb_publish(bus, "order.placed", "{\"order\": 42}", NULL));
+        eb_destroy(bus);
+        return 0;
+    }
+
+CONTENTS
+
+    Search for the tag with its two arrows. Bottom up: a room uses only rooms before it.
+
+        >>config        What can be set before including, and platform facts
+        >>platform      Mutex, condition, thread, clock, process id
+        >>results       Texts, and the calling thread's last error
+        >>text          UTF-8, JSON, times, ids, error lists
+        >>glob          The one pattern language
+        >>sql           Every statement, in one list
+        >>types         The store and its connection
+        >>memory        One allocator
+        >>clock         Wall time for rows, monotonic time for waits
+        >>log           One structured entry at a time
+        >>db            Connections, statements, transactions
+        >>schema        Tables, their version, and whose file it is
+        >>store         Opening, closing, reading
+        >>writer        One connection, many callers, one commit
+        >>engine        Ready queue, claims, attempts, outcomes
+        >>publish       Messages into rows, some of them born claimed
+        >>claims        From disk to the workers, and back after a crash
+        >>attempts      Running the handlers of one event
+        >>workers       Threads that run handlers, and the keeper
+        >>pump          The same engine on the caller's thread
+        >>waiting       For one event, for all of them
+        >>ownership     One dispatcher per file and namespace
+        >>options       Checked once, resolved once
+        >>subscriptions Who wants what
+        >>life          Start, stop, free
+        >>inspector     Lists, dead letters, figures
+        >>public        The functions that are declared at the top
+
+GUARANTEES
+
+    What survives what, once eb_publish, eb_post or eb_send has returned EB_OK:
+
+        durability           process killed     power cut, kernel panic
+        EB_DURABLE_FULL      nothing is lost    nothing is lost             (the default)
+        EB_DURABLE_NORMAL    nothing is lost    the newest events may be lost, never one in between
+        EB_DURABLE_OFF       nothing is lost    the file may be damaged: for tests and caches
+
+    - At least once. A handler may run again for an event it has seen: when the process died before
+      the ack was committed (acks ride on the next commit, at most 2 ms later, and do not wait for
+      an fsync of their own), or when an earlier attempt failed half way. Handlers should be
+      idempotent; event->id is the same in every attempt.
+    - All or none. eb_send stores all its messages in one commit, or none.
+    - An attempt is counted before its handler runs, so a handler that kills the process every time
+      ends in the dead-letter queue after max_retries + 1 attempts, with the reason, and its
+      neighbours lose no attempt by it.
+    - A late answer changes nothing. Every claim has a token; whoever was timed out is fenced off.
+    - Sequence numbers grow in order of commit and are never reused, not even after a purge.
+    - Nothing is silently dropped. A full disk, a locked file, a failed fsync, a damaged file: each
+      has its result, see ERRORS. If the fsync of a commit fails, the call says EB_ERR_UNKNOWN, and
+      the bus closes the file, opens it again and lets a checkpoint read everything back before it
+      promises anything new: the kernel may have dropped the pages and call the next fsync good.
+    - One dispatcher. A second bus on the same file and namespace, in this process or another, gets
+      EB_ERR_OWNED from eb_start at once; when the first dies, the next start succeeds at once.
+
+    This rests on SQLite's WAL and on a disk that does not lie about fsync. Network file systems do.
+
+LIMITS
+
+    - Order: events start in order of publishing, but with several workers, retries and delays they
+      overtake each other. Give them the same ordering_key if they must not.
+    - Type and pattern 1 to 255 bytes of UTF-8; payload 1 MiB by default (max_payload_bytes), JSON
+      nested at most 128 deep; error text of an attempt 1000 bytes; 1024 workers.
+    - One process dispatches; any number may publish, inspect and retry beside it. Their events are
+      seen within idle_poll_ms, or at once after eb_wake.
+    - A handler that never returns cannot be killed. Its thread is left behind (16 at most).
+    - Done events stay in the file: this version has no retention.
+    - Throughput ends where the disk's fsync ends; see bench/ for how close this comes.
+
+CONCEPTS
+
+    Event           A type ("order.shipped"), a JSON payload, optional metadata. Kept in a log with
+                    a global sequence number, seq.
+
+    Subscription    A pattern and a handler. '*' matches any run of characters, dots included, also
+                    an empty one; nothing else is special. "order.*" matches "order.a.b", "*" all.
+                    All handlers that match run one after the other, in order of subscribing, and
+                    share the event's one life: the first failure ends the attempt, and the next
+                    attempt runs all of them again.
+
+    Life            pending -> processing -> done | dlq. Every step is one atomic commit. An event
+                    that waits for its next attempt is still processing.
+
+    Attempt         max_retries + 1 in all (default 4). Before attempt N >= 2 the bus waits
+                    min(base_delay_ms * multiplier^(N-2), max_delay_ms): 1, 2, 4 s. The policy of
+                    the handler that failed decides. jitter spreads the waits; schedule_ms lists
+                    them one by one.
+                        return EB_OK;                          done
+                        return eb_fail(d, "status %d", s);     again, as the policy says
+                        return eb_reject(d, "bad address");    dead now, no retry can help
+                        return eb_snooze(d, 60000);            again in a minute, attempt not spent
+                        return EB_ERR_IO;                      like eb_fail with that code's text
+
+    Time limit      handler_timeout_ms. With threads: at the deadline the attempt has failed, the
+                    thread is left behind and another takes its place; whatever the handler returns
+                    later is stale. A long handler asks eb_cancelled(), or eb_extend()s its limit.
+                    Without threads the limit is noticed when the handler returns.
+
+    Dead letter     The event, every error text of every attempt, when it died. eb_dlq_list shows
+                    them, eb_dlq_retry gives one a new life (attempts from zero), eb_dlq_purge
+                    deletes old ones, eb_dlq_move gives up on a live one.
+
+    Unmatched       Nobody subscribed to it: on_unmatched says DONE (default), DLQ or KEEP. DONE
+                    and DLQ concern only events published while the bus is started and never
+                    attempted. What is found on disk, waits for a retry or came back from the dead
+                    letters stays pending until somebody matches; that is logged once.
+
+    Keys            ordering_key: events with the same key run strictly in publish order; a later
+                    one waits while an earlier one runs, retries or snoozes. idempotency_key: a
+                    second publish with the same key stores nothing and returns EB_DUPLICATE and
+                    the first event's id. Use one, and EB_ERR_UNKNOWN can simply be tried again.
+
+    Two drivers     workers = N: N threads run handlers, one more keeps the time. workers = EB_NONE:
+                    eb_pump(bus, budget_ms, &next_ms) runs what is due on the calling thread, and
+                    no thread is ever created. The engine is the same.
+
+    Namespace       options.ns puts a prefix before every table, so that one file holds several
+                    buses, or a bus beside the application's own tables.
+
+THREADS
+
+    Every function may be called from any thread, unless its comment says otherwise, and from inside
+    a handler, except: eb_wait, eb_drain, eb_pump (EB_ERR_STATE) and eb_destroy (forbidden). Inside
+    a handler eb_publish is eb_post, and eb_shutdown begins the shutdown and returns at once.
+
+    Handlers, logger and allocator are called without any lock held: they may call back.
+
+    workers = EB_NONE: eb_pump, eb_publish, eb_wait and eb_drain pump; one thread at a time, a
+    second one gets EB_ERR_STATE. eb_post and eb_send are fine from any thread even so.
+
+    fork: a child must not use its parent's bus; every call there is EB_ERR_FORK, closing does
+    nothing. Open a bus of your own in the child.
+
+    Signals: no function may be called from a signal handler. A signal that interrupts a system call
+    does no harm.
+
+    SQLite built with SQLITE_THREADSAFE=0, or EB_NO_THREADS: workers must be EB_NONE, else
+    EB_ERR_THREADS; use the bus from one thread.
+
+ERRORS
+
+    Results >= 0: the call did what it says. < 0: it did not. eb_strerror() has a short text,
+    eb_errmsg() the detail of this thread's last failure.
+
+        EB_ERR_ARG         your mistake; the message names the argument. Nothing was changed
+        EB_ERR_PAYLOAD     payload or metadata is not JSON as RFC 8259 has it
+        EB_ERR_TOO_BIG     over max_payload_bytes
+        EB_ERR_SHUTDOWN    after eb_shutdown. From eb_publish with an id: stored, will run next time
+        EB_ERR_NOT_FOUND   no such event or subscription, or the text is no id
+        EB_ERR_STATE       not now (already started, not dead), or not here (inside a handler)
+        EB_ERR_STALE       the time limit has passed; stop working
+        EB_ERR_TIMEOUT     the time you gave ran out; the thing itself goes on
+        EB_ERR_BUSY        another process held the write lock past busy_timeout_ms; try again
+        EB_ERR_OWNED       another bus dispatches this file and namespace
+        EB_ERR_FULL        disk full, or max_pending reached; nothing was stored. Try later
+        EB_ERR_UNKNOWN     the fsync failed: stored or not. Publish again with the idempotency key
+        EB_ERR_IO          the file cannot be read or written; eb_errmsg() has SQLite's words
+        EB_ERR_CORRUPT     damaged. See "PRAGMA integrity_check", restore a backup
+        EB_ERR_SCHEMA      not our file, a newer version's, or a SQLite that is too old
+        EB_ERR_NOMEM       out of memory; nothing was changed
+        EB_ERR_FORK        used in a forked child
+        EB_ERR_THREADS     workers wanted, but this build has no threads
+
+    While the disk is full or the file is locked the dispatcher keeps the outcomes of handlers in
+    memory, logs, and tries again, later and later but at least every 2 s.
+
+    The logger gets one entry per failed attempt (entry->attempt > 0; level ERROR if it was the
+    last) and whatever else an operator should know. The default writes JSON lines to stderr:
+
+        {"time":"2026-11-18T05:32:10.123Z","level":"warn","message":"attempt failed",
+         "event_id":"...","type":"mail.send","error":"relay down","attempt":1,"max_attempts":4,
+         "next_delay_ms":1000}                                      (in one line)
+
+MEMORY
+
+    options.allocator is asked for everything that eventbus.h itself needs; SQLite has its own, see
+    sqlite3_config(). Events wait on disk: in memory are at most EB_READY_MAX of them or
+    EB_READY_BYTES, whichever is reached first, plus those being handled. Whatever you pass in is
+    copied before the call returns; whatever a handler is given is valid until it returns; lists of
+    the inspector are yours until eb_event_list_free(), and may outlive the bus.
+
+CONFIGURATION
+
+    Before the include with EVENTBUS_IMPLEMENTATION; none of these changes a public type.
+
+        EB_STATIC            all functions static: the bus belongs to this one file
+        EB_API               linkage of the public functions, e.g. __declspec(dllexport)
+        EB_SQLITE3_H         where SQLite's header is; default "sqlite3.h"
+        EB_NO_THREADS        no threads at all: workers must be EB_NONE
+        EB_ASSERT(cond)      default assert(cond); says what the code believes, never checks a user
+        EB_READY_MAX         1024: events held in memory ahead of the workers
+        EB_READY_BYTES       8 MiB: the same in bytes
+        EB_CLAIM_MAX         64: events claimed in one commit while handlers are quick
+        EB_ACK_DELAY_MS      2: how long an ack may wait for a commit to ride on
+        EB_LOST_MAX          16: threads that may be left behind in handlers that do not return
+
+    Everything else is in eb_options. All-zero is the default; a number that may mean "none" takes
+    EB_NONE (-1); any other negative number is EB_ERR_ARG. SQLite's recommended compile options are
+    in sqlite3/VERSION.md.
+
+FILE FORMAT
+
+    An ordinary SQLite database in WAL mode: app.db, app.db-wal and app.db-shm while it is open, and
+    app.db.owner (empty; whoever dispatches holds a lock on it). Copy it with SQLite's backup or
+    VACUUM INTO, not with cp while it is open. Times are text, 2026-11-18T05:32:10.123Z, except
+    columns that end in _ms. With options.ns = "billing" every name begins with billing_.
+
+        event_log      what was said: seq, id, type, payload, metadata, ordering_key,
+                       idempotency_key, producer, deliver_at_ms, created_at
+        deliveries     what is live: one small row per unfinished event
+        finished       how it ended well: seq, attempts, errors if any, finished_at
+        dead_letters   how it ended badly, with everything; also when and by whom retried
+        subscriptions  who subscribes now, for information; schedules, nodes: for later versions
+        meta           schema version, id key, floor of sequence numbers; namespaces: a list
+        events         a view: id, type, payload, status, retry_count, last_error, metadata,
+                       created_at, updated_at, seq
+
+    From the sqlite3 shell, also while the bus runs:
+
+        select status, count(*) from events group by 1;
+        select * from events where status = 'dlq';
+        update events set status = 'pending' where seq = 42;      retry a dead, rerun a done event
+        update events set status = 'dlq' where seq = 42;          give up on a live one
+
+    Other updates, INSERT and DELETE are refused with the name of the function to use. Look rows up
+    by seq: an id is found by the bus without an index (see >>text), but the shell has to scan.
+
+    The file carries its schema version in meta. A newer or foreign file is refused untouched, an
+    older one is migrated forward in one transaction.
+*/
 #if defined(EVENTBUS_IMPLEMENTATION) && !defined(_WIN32) && !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
+
 #ifndef EVENTBUS_H
 #define EVENTBUS_H
 
@@ -76,7 +362,7 @@ EB_API const char *eb_strerror(eb_result result);
 
 /* Copies the detail of the calling thread's last failed call, on whatever object, into buf (cut to
 ** cap, always terminated if cap > 0) and returns its whole length; 0 if no call failed yet.
-** Any thread. A call that succeeds leaves the text alone: the result is the truth, this explains. */
+** Any thread. A call that succeeds leaves the text alone: the result is the truth. */
 EB_API size_t eb_errmsg(char *buf, size_t cap);
 
 /* The version of the implementation that is linked, e.g. "0.1.0". Any thread. */
@@ -264,8 +550,8 @@ typedef struct eb_delivery {
     void *impl;
 } eb_delivery;
 
-/* Returns EB_OK (or EB_DUPLICATE): success. `return eb_fail(...)`, eb_reject or eb_snooze: what they
-** say. Any other value: a failed attempt with that code's text. Runs on a worker thread, or inside
+/* Returns EB_OK (or EB_DUPLICATE): success. `return eb_fail(...)`, eb_reject or eb_snooze: what
+** they say. Any other value: a failed attempt with that code's text. Runs on a worker thread, or inside
 ** eb_pump(); no lock is held. */
 typedef eb_result (*eb_handler)(eb_delivery *delivery, void *user);
 
@@ -914,8 +1200,8 @@ EBI_FN int ebi_json_string_map(const char *text)
 }
 
 /* Writes text into out (cap > 8), always terminated: control characters escaped, broken UTF-8
-** replaced by '?', at most max bytes of text and what fits, cut at a character. json: escapes quotes
-** and backslashes too. Returns the length written. */
+** replaced by '?', at most max bytes of text and what fits, cut at a character. json: escapes
+** quotes and backslashes too. Returns the length written. */
 EBI_FN size_t ebi_text_clean(char *out, size_t cap, const char *text, size_t max, int json)
 {
     static const char hex[] = "0123456789abcdef";
@@ -1221,7 +1507,7 @@ EBI_FN int ebi_glob(const char *pattern, const char *type)
     X(KEY_NEXT, "UPDATE @deliveries SET due_ms=?3 WHERE seq=(SELECT min(seq) FROM @deliveries"     \
                 " WHERE ordering_key=?1 AND seq>?2 AND status='pending' AND due_ms IS NULL)")      \
     X(PARK, "UPDATE @deliveries SET status='pending',due_ms=NULL WHERE seq=?1 AND token IS NULL")  \
-    X(REVOKE, "UPDATE @deliveries SET token=NULL WHERE seq=?1")                                     \
+    X(REVOKE, "UPDATE @deliveries SET token=NULL WHERE seq=?1")                                    \
     X(DELETE_LIVE, "DELETE FROM @deliveries WHERE seq=?1 AND token IS ?2")                         \
     X(FINISH_ERRORS, "INSERT INTO @finished(seq,attempts,errors,finished_at)"                      \
                      " SELECT seq,failed+1,errors,?3 FROM @deliveries WHERE seq=?1 AND token=?2")  \
@@ -1689,8 +1975,8 @@ EBI_FN void ebi_db_rollback(eb_store *store, ebi_db *db)
 ** in one transaction; anything else is refused untouched.
 **
 ** Why three tables for one life: event_log is only appended to, deliveries holds live rows only and
-** so stays small and hot, finished is only appended to. One wide table with an index on status costs
-** half the throughput and decays as it grows (bench/). */
+** so stays small and hot, finished is only appended to. One wide table with an index on status
+** costs half the throughput and decays as it grows (bench/). */
 
 #define EBI_SQL_NOW "strftime('%Y-%m-%dT%H:%M:%fZ','now')"
 #define EBI_SQL_NOW_MS "CAST(round((julianday('now')-2440587.5)*86400000) AS INTEGER)"
@@ -1792,7 +2078,7 @@ static const char *const ebi_schema_names[] = {
     "events",         "events_update",    "events_insert", "events_delete"};
 #define EBI_SCHEMA_NAMES ((int)(sizeof ebi_schema_names / sizeof *ebi_schema_names))
 
-/* One row of meta. SQLITE_OK with *value 0 if there is none; an error if the table is not like ours. */
+/* One row of meta. SQLITE_OK with *value 0 if there is none; an error if that is not our table. */
 EBI_FN int ebi_schema_meta(eb_store *store, ebi_db *db, const char *key, int64_t *value)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, db, EBI_SQL_META_GET);
@@ -1807,8 +2093,8 @@ EBI_FN eb_result ebi_schema_count(eb_store *store, ebi_db *db, int *found)
 {
     sqlite3_stmt *s = NULL;
     char name[80];
-    int i, rc = sqlite3_prepare_v2(
-               db->handle, "SELECT 1 FROM sqlite_schema WHERE name=?1 COLLATE NOCASE", -1, &s, NULL);
+    static const char sql[] = "SELECT 1 FROM sqlite_schema WHERE name=?1 COLLATE NOCASE";
+    int i, rc = sqlite3_prepare_v2(db->handle, sql, -1, &s, NULL);
     *found = 0;
     for (i = 0; i < EBI_SCHEMA_NAMES && rc == SQLITE_OK; i++) {
         snprintf(name, sizeof name, "%s%s", store->prefix, ebi_schema_names[i]);
@@ -1832,14 +2118,14 @@ EBI_FN eb_result ebi_schema_look(eb_store *store, ebi_db *db, int64_t *version)
     rc = ebi_schema_meta(store, db, "schema_version", version);
     if (rc != SQLITE_OK && (rc & 0xFF) != SQLITE_ERROR) return ebi_db_error(db, rc, store->path);
     if (rc != SQLITE_OK || *version < 1)
-        return ebi_error(EB_ERR_SCHEMA, "%s: a table, index or view named like one of ours (%smeta, "
-                         "%sevents, ...) belongs to somebody else", store->path, store->prefix,
-                         store->prefix);
+        return ebi_error(EB_ERR_SCHEMA,
+                         "%s: a table, index or view named like ours (%smeta, %sevents, ...) belongs "
+                         "to somebody else", store->path, store->prefix, store->prefix);
     if (*version > EBI_SCHEMA_LATEST)
         return ebi_error(EB_ERR_SCHEMA, "%s: schema version %d, this eventbus.h knows %d",
                          store->path, (int)*version, EBI_SCHEMA_LATEST);
     if (found != EBI_SCHEMA_NAMES)
-        return ebi_error(EB_ERR_SCHEMA, "%s: %d of %d tables, indexes, views and triggers are there",
+        return ebi_error(EB_ERR_SCHEMA, "%s: only %d of %d tables, indexes, views and triggers",
                          store->path, found, EBI_SCHEMA_NAMES);
     return EB_OK;
 }
@@ -1912,9 +2198,8 @@ EBI_FN int64_t ebi_db_wal_bytes(ebi_db *db)
 {
     sqlite3_file *file = NULL;
     sqlite3_int64 size = 0;
-    if (sqlite3_file_control(db->handle, "main", SQLITE_FCNTL_JOURNAL_POINTER, &file) != SQLITE_OK ||
-        !file || !file->pMethods || file->pMethods->xFileSize(file, &size) != SQLITE_OK)
-        return 0;
+    sqlite3_file_control(db->handle, "main", SQLITE_FCNTL_JOURNAL_POINTER, &file);
+    if (!file || !file->pMethods || file->pMethods->xFileSize(file, &size) != SQLITE_OK) return 0;
     return size;
 }
 
@@ -1939,9 +2224,9 @@ EBI_FN eb_result ebi_schema_whole(eb_store *store, ebi_db *db)
                      (long long)size);
 }
 
-/* A WAL that somebody left behind may be in the kernel's cache only: its fsync may have failed. It is
-** copied into the database and synced before anything is built upon it. Busy: somebody else uses the
-** file right now, and then it is theirs, and good. */
+/* A WAL that somebody left behind may be in the kernel's cache only: its fsync may have failed. It
+** is copied into the database and synced before anything is built upon it. Busy: somebody else uses
+** the file right now, and then it is theirs, and good. */
 EBI_FN eb_result ebi_schema_old_wal(eb_store *store, ebi_db *db)
 {
     int rc;
@@ -2104,9 +2389,9 @@ EBI_FN eb_result ebi_store_check(const eb_store *store)
 /* ===========================================================================
 ** >>writer   One connection, many callers, one commit               [private]
 ** ========================================================================
-** All writes of a process go through one connection. Whoever needs a commit joins a queue; the first
-** becomes the leader and commits everything that is queued as one transaction: publishes, claims and
-** acks alike. The others wait for that commit only. A lone publisher leads itself and pays no
+** All writes of a process go through one connection. Whoever needs a commit joins a queue; the
+** first becomes the leader and commits everything that is queued as one transaction: publishes,
+** claims and acks alike. The others wait for that commit only. A lone publisher leads itself and pays no
 ** hand-over; many share one fsync.
 **
 ** A member that fails makes the whole transaction roll back; the leader then gives each member a
@@ -2378,12 +2663,12 @@ EBI_FN void ebi_reader_leave(eb_store *store, ebi_db *db)
 **
 **   cursor      every pending row without a due time and with seq <= cursor is in `ready`, or was
 **               passed over because nobody matches it, or waits behind its ordering key ("parked").
-**   due_ms      whatever comes back (a retry, a snooze, a DLQ retry, an operator's UPDATE) comes back
-**               through the index on due_ms, never by moving the cursor back. Memory knows only the
+**   due_ms      whatever comes back (a retry, a snooze, a DLQ retry, an operator's UPDATE) comes
+**               back through the index on due_ms, never by moving the cursor back. Memory knows only the
 **               earliest, next_due_ms.
 **   claim       status processing and a token. Batches are claimed without counting an attempt; an
-**               event that is claimed alone counts it (attempts = failed + 1). Recovery tells the two
-**               apart by that: see ebi_recover_row().
+**               event that is claimed alone counts it (attempts = failed + 1). Recovery tells the
+**               two apart by that: see ebi_recover_row().
 **   outcome     what a handler run came to. It waits in memory for a commit to ride on, at most
 **               EB_ACK_DELAY_MS, not at all if somebody waits for it.
 **
@@ -2490,7 +2775,8 @@ struct eb_bus {
     int claiming, running, idle, solo, turn, batch;
     ebi_run *runs;
     ebi_worker *all_workers;
-    int lost_workers, keeper_alive, workers_alive, workers_started, pumping, abandon, joining, joined;
+    int lost_workers, keeper_alive, workers_alive, workers_started;
+    int pumping, abandon, joining, joined;
     ebi_thread keeper_thread;
     ebi_run *pump_run;
     ebi_thread_id pump_thread;
@@ -2679,8 +2965,10 @@ EBI_FN int64_t ebi_policy_delay(const ebi_policy *p, int failed)
     } else {
         int64_t exact = p->base_ms < p->max_ms ? p->base_ms : p->max_ms;
         delay = (double)p->base_ms;
-        for (i = 1; i < failed && delay < (double)p->max_ms && p->multiplier > 1.0 && delay > 0; i++)
+        for (i = 1; i < failed && delay < (double)p->max_ms; i++) {
+            if (!(p->multiplier > 1.0) || !(delay > 0)) break;
             delay *= p->multiplier;
+        }
         if (i == 1 && !(p->jitter > 0)) return exact;
         if (delay >= (double)p->max_ms) {
             if (!(p->jitter > 0)) return p->max_ms;
@@ -2911,7 +3199,7 @@ EBI_FN size_t ebi_payload_len(const eb_message *m)
 EBI_FN eb_result ebi_message_key(const char *name, const char *key, size_t index)
 {
     if (key && !ebi_text_name_len(key, EBI_KEY_MAX))
-        return ebi_error(EB_ERR_ARG, "message %u: %s must be 1 to 255 bytes of UTF-8 without spaces",
+        return ebi_error(EB_ERR_ARG, "message %u: %s is not 1 to 255 bytes of UTF-8 without spaces",
                          (unsigned)index, name);
     return EB_OK;
 }
@@ -2934,7 +3222,7 @@ EBI_FN eb_result ebi_message_check(const eb_bus *bus, const eb_message *m, size_
     if (rc == EB_OK) rc = ebi_message_key("idempotency_key", m->idempotency_key, index);
     if (rc != EB_OK) return rc;
     if (m->delay_ms < 0 || m->deliver_at_ms < 0 || (m->delay_ms && m->deliver_at_ms))
-        return ebi_error(EB_ERR_ARG, "message %u: delay_ms and deliver_at_ms: one at most, >= 0", i);
+        return ebi_error(EB_ERR_ARG, "message %u: one of delay_ms and deliver_at_ms, >= 0", i);
     if (m->durability != 0 && m->durability != EB_DURABLE_FULL &&
         m->durability != EB_DURABLE_NORMAL)
         return ebi_error(EB_ERR_ARG, "message %u: durability is 0, FULL or NORMAL", i);
@@ -3330,8 +3618,8 @@ EBI_FN int ebi_claim_park(eb_store *store, ebi_claim *c, const ebi_entry *e, int
     sqlite3_bind_int64(s, 1, e->seq);
     rc = ebi_db_step(s);
     c->parked = 1;
-    if (rc == SQLITE_OK && pass_key_on) rc = ebi_key_next(store, e->ordering_key, e->seq, c->now_ms);
-    return rc;
+    if (rc != SQLITE_OK || !pass_key_on) return rc;
+    return ebi_key_next(store, e->ordering_key, e->seq, c->now_ms);
 }
 
 /* The claim's one UPDATE. *won = 0: somebody else changed the row meanwhile. */
@@ -3358,7 +3646,7 @@ EBI_FN int ebi_claim_row(eb_store *store, ebi_claim *c, ebi_entry *e, int attemp
 EBI_FN int ebi_claim_unmatched(eb_store *store, ebi_claim *c, ebi_entry *e, int *taken)
 {
     eb_bus *bus = ebi_bus_of(store);
-    int fresh = e->born && e->born == bus->incarnation && e->failed == 0 && !e->suspect && !e->retried;
+    int fresh = e->born && e->born == bus->incarnation && !e->failed && !e->suspect && !e->retried;
     sqlite3_stmt *s;
     int rc;
     if (fresh && bus->on_unmatched == EB_UNMATCHED_DLQ) {
@@ -3910,8 +4198,9 @@ EBI_FN int ebi_attempt_call(eb_bus *bus, ebi_run *run, ebi_sub *sub)
     run->sub = sub;
     run->outcome = EBI_OUT_NONE;
     run->error[0] = 0;
-    run->deadline_us = limit < 0 || limit > INT64_MAX / 2000 - now_us / 1000 ? -1
-                                                                             : now_us + limit * 1000;
+    run->deadline_us = -1;
+    if (limit >= 0 && limit < INT64_MAX / 2000 - now_us / 1000)
+        run->deadline_us = now_us + limit * 1000;
     run->pub.max_attempts = sub->policy.max_retries + 1;
     run->pub.deadline_ms = run->deadline_us < 0 ? EB_NONE : ebi_add(ebi_now_ms(store), limit);
     if (run->deadline_us >= 0 && bus->workers) ebi_cond_signal(&bus->keeper);
@@ -3934,7 +4223,7 @@ EBI_FN int ebi_attempt_call(eb_bus *bus, ebi_run *run, ebi_sub *sub)
     return outcome;
 }
 
-/* How many to claim at once: more while handlers are quick and events wait, one when they are not. */
+/* How many to claim at once: more while handlers are quick and events wait, one when not. */
 EBI_FN void ebi_batch_adapt(eb_bus *bus, int64_t took_us)
 {
     if (took_us > EBI_FAST_US) bus->batch = 1;
@@ -4092,7 +4381,7 @@ EBI_FN int ebi_worker_start(eb_bus *bus)
     return 1;
 }
 
-/* Gives up on a run whose handler does not return. Lock held. Its entry gets a second reference: the
+/* Gives up on a run whose handler does not return. Lock held. Its entry keeps a reference: the
 ** handler may read the event until it returns. */
 EBI_FN void ebi_run_lose(eb_bus *bus, ebi_run *run)
 {
@@ -4114,8 +4403,8 @@ EBI_FN void ebi_run_lose(eb_bus *bus, ebi_run *run)
     }
 }
 
-/* A handler is over its deadline: a failed attempt, a lost thread, a new one in its place. Lock held
-** on entry and exit. */
+/* A handler is over its deadline: a failed attempt, a lost thread, a new one in its place. Lock
+** held on entry and exit. */
 EBI_FN void ebi_keeper_timeout(eb_bus *bus, ebi_run *run)
 {
     eb_store *store = &bus->store;
@@ -4308,8 +4597,8 @@ EBI_FN void ebi_pump_leave(eb_bus *bus)
     ebi_cond_broadcast(&bus->news);
 }
 
-/* Runs one event if one is due, or looks for some. Lock held on entry and exit. Returns 0 if there was
-** nothing to do. */
+/* Runs one event if one is due, or looks for some. Lock held on entry and exit. Returns 0 if there
+** was nothing to do. */
 EBI_FN int ebi_pump_one(eb_bus *bus)
 {
     ebi_entry *e = ebi_entry_pop(&bus->claimed, &bus->claimed_last);
@@ -4962,9 +5251,10 @@ EBI_FN eb_result ebi_list_init(eb_store *store, eb_event_list *out)
 EBI_FN int ebi_list_grow(eb_store *store, ebi_list *list)
 {
     size_t cap = list->cap ? list->cap * 2 : 16;
+    const eb_allocator *a = &store->allocator;
     void *items;
     if (list->out->count < list->cap) return 1;
-    items = store->allocator.resize(list->out->items, cap * sizeof(eb_event), store->allocator.user);
+    items = a->resize(list->out->items, cap * sizeof(eb_event), a->user);
     if (!items) return 0;
     list->out->items = (eb_event *)items;
     list->cap = cap;
@@ -5488,7 +5778,7 @@ EB_API void eb_destroy(eb_bus *bus)
     inside = ebi_run_here(bus) != NULL;
     ebi_mutex_unlock(&store->lock);
     eb_shutdown(bus);
-    if (inside) { /* forbidden; freeing what this very handler stands on would be worse than a leak */
+    if (inside) { /* forbidden; a leak is better than freeing what this very handler stands on */
         ebi_log_note(store, EB_LOG_ERROR, "eb_destroy inside a handler: only shut down", NULL);
         return;
     }
@@ -5877,3 +6167,76 @@ EB_API eb_result eb_stats_get(eb_store *store, eb_stats *out)
 }
 
 #endif /* EVENTBUS_IMPLEMENTATION */
+
+/*
+MAINTAINER'S CONTRACT
+
+    - Version numbers: the patch changes for repairs, the minor for additions, the major for
+      anything that breaks a program or a file. Until 1.0.0 the minor may break a program, never a file.
+    - A file of an older version is migrated forward, in one transaction; a schema step, once
+      released, is never edited: add the next one to ebi_schema_steps.
+    - Public names are eb_noun_verb, EB_UPPER; private ones ebi_room_verb, EBI_UPPER. No macro of
+      the user changes a public type. Options structs only grow at the end, and zero means as before.
+    - A new room gets a banner with its >> tag, a line in CONTENTS, and says what it owns, which
+      lock and transaction it expects. SQL goes into EBI_SQL_LIST, with its plan in tests/test_plans.c.
+    - A new public function gets a comment at its declaration (threads, blocks, durable,
+      ownership), tests under both drivers, a line in the README's table, an example if it is a new idea.
+    - Every result code is provoked by a test; every claim in this file has a test or a benchmark.
+    - SQLite: one writer connection, BEGIN IMMEDIATE, no statement left open across calls, every
+      pragma read back. The lock is never held while SQLite works or a handler, logger runs.
+
+CHANGES
+
+    0.1.0   2026-11-18   First version: publish, subscribe, retry, dead letters, inspector, two
+                         drivers, crash recovery.
+
+LICENSE
+
+eventbus.h is available under two licenses: choose whichever you prefer.
+
+------------------------------------------------------------------------------
+ALTERNATIVE A - MIT License
+
+Copyright (c) 2026 the eventbus.h authors
+
+Permission is hereby granted, free of charge, to any person obtaining a copy of
+this software and associated documentation files (the "Software"), to deal in
+the Software without restriction, including without limitation the rights to
+use, copy, modify, merge, publish, distribute, sublicense, and/or sell copies
+of the Software, and to permit persons to whom the Software is furnished to do
+so, subject to the following conditions:
+
+The above copyright notice and this permission notice shall be included in all
+copies or substantial portions of the Software.
+
+THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR
+IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY,
+FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE
+AUTHORS OR COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER
+LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM,
+OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE
+SOFTWARE.
+
+------------------------------------------------------------------------------
+ALTERNATIVE B - Public Domain (www.unlicense.org)
+
+This is free and unencumbered software released into the public domain.
+
+Anyone is free to copy, modify, publish, use, compile, sell, or distribute this
+software, either in source code form or as a compiled binary, for any purpose,
+commercial or non-commercial, and by any means.
+
+In jurisdictions that recognize copyright laws, the author or authors of this
+software dedicate any and all copyright interest in the software to the public
+domain. We make this dedication for the benefit of the public at large and to
+the detriment of our heirs and successors. We intend this dedication to be an
+overt act of relinquishment in perpetuity of all present and future rights to
+this software under copyright law.
+
+THE SOFTWARE IS PROVIDED "AS IS", WITHOUT WARRANTY OF ANY KIND, EXPRESS OR
+IMPLIED, INCLUDING BUT NOT LIMITED TO THE WARRANTIES OF MERCHANTABILITY,
+FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEMENT. IN NO EVENT SHALL THE
+AUTHORS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN
+ACTION OF CONTRACT, TORT OR OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION
+WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
+*/

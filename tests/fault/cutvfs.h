@@ -98,7 +98,8 @@ typedef struct cv_disk {
     cv_inode *inodes;
     cv_name names[CV_NAMES];
     int name_count;
-    int safe_overwrite;       /* a torn sector harms only the bytes that were being written */
+    int safe_overwrite;       /* what SQLite is told: a torn sector harms only what was written */
+    int harms_neighbours;     /* and the truth; see cv_survivor() */
     int64_t points, cut_at;   /* cut points so far; the one where the power goes, 0: none */
     int dead;                 /* it has gone */
     int64_t syncs, written;   /* totals, to see what a workload does */
@@ -165,6 +166,7 @@ CV_FN cv_disk *cv_disk_new(int safe_overwrite)
     cv_disk *d = (cv_disk *)calloc(1, sizeof *d);
     if (!d) abort();
     d->safe_overwrite = safe_overwrite;
+    d->harms_neighbours = !safe_overwrite;
     return d;
 }
 /* Every file on it must be closed. */
@@ -281,7 +283,7 @@ CV_FN void cv_inode_sync(cv_inode *n)
 }
 
 /* One write that the cut caught half way: each sector it touches is new, old, or garbage. */
-CV_FN void cv_op_tear(cv_bytes *b, const cv_op *op, int safe_overwrite, cv_random *r)
+CV_FN void cv_op_tear(cv_bytes *b, const cv_op *op, int harms_neighbours, cv_random *r)
 {
     size_t at = op->from, end = op->from + op->len, stop, i;
     while (at < end) {
@@ -291,8 +293,8 @@ CV_FN void cv_op_tear(cv_bytes *b, const cv_op *op, int safe_overwrite, cv_rando
         if (fate < 4) {
             cv_put(b, at, op->data + (at - op->from), stop - at);
         } else if (fate == 4) {
-            size_t from = safe_overwrite ? at : at / CV_SECTOR * CV_SECTOR;
-            size_t to = safe_overwrite ? stop : from + CV_SECTOR;
+            size_t from = harms_neighbours ? at / CV_SECTOR * CV_SECTOR : at;
+            size_t to = harms_neighbours ? from + CV_SECTOR : stop;
             if (b->size < stop) cv_resize(b, stop);
             if (to > b->size) to = b->size;
             for (i = from; i < to; i++) b->at[i] = (unsigned char)cv_next(r);
@@ -302,7 +304,7 @@ CV_FN void cv_op_tear(cv_bytes *b, const cv_op *op, int safe_overwrite, cv_rando
 }
 
 /* What is left of a file: its platter, and of the rest what the mix says. */
-CV_FN void cv_inode_survive(const cv_inode *n, cv_bytes *out, int mix, int safe_overwrite,
+CV_FN void cv_inode_survive(const cv_inode *n, cv_bytes *out, int mix, int harms_neighbours,
                             cv_random *r)
 {
     const cv_op *op;
@@ -312,23 +314,29 @@ CV_FN void cv_inode_survive(const cv_inode *n, cv_bytes *out, int mix, int safe_
     for (op = n->ops; op && mix != CV_DROP; op = op->next) {
         fate = mix == CV_KEEP ? 0 : cv_below(r, 20);
         if (fate < (op->data ? 9 : 10)) cv_op_apply(out, op);
-        else if (op->data && fate >= 16) cv_op_tear(out, op, safe_overwrite, r);
+        else if (op->data && fate >= 16) cv_op_tear(out, op, harms_neighbours, r);
     }
 }
 
 /* The disk that the next start finds after the power went. d is not changed, so that it can be asked
-** again, with another mix. Not armed for anything. */
+** again, with another mix. Not armed for anything.
+**
+** A disk that harms the bytes beside a write does so in its first cut only. SQLite pads a commit in
+** the WAL to the end of its sector for such disks; but if the cut takes the padding, the commit is
+** found again and the next one is written right behind it, into the same sector, where a second cut
+** can harm it. That is a limit of SQLite on disks which nobody sells any more. */
 CV_FN cv_disk *cv_survivor(const cv_disk *d, int mix, cv_random *r)
 {
     cv_disk *out = cv_disk_new(d->safe_overwrite);
     int i, pick;
+    out->harms_neighbours = 0;
     for (i = 0; i < d->name_count; i++) {
         const cv_name *e = &d->names[i];
         cv_inode *fresh;
         pick = mix == CV_KEEP ? e->count - 1 : mix == CV_DROP ? 0 : cv_below(r, e->count);
         if (!e->past[pick]) continue;
         fresh = cv_inode_new(out);
-        cv_inode_survive(e->past[pick], &fresh->platter, mix, d->safe_overwrite, r);
+        cv_inode_survive(e->past[pick], &fresh->platter, mix, d->harms_neighbours, r);
         cv_put(&fresh->cache, 0, fresh->platter.at, fresh->platter.size);
         cv_name_of(out, e->text, 1)->past[0] = fresh;
     }
@@ -344,6 +352,7 @@ CV_FN cv_disk *cv_after_kill(const cv_disk *d)
     const cv_op *op;
     cv_inode *to[64];
     int i, k, count = 0;
+    out->harms_neighbours = 0; /* see cv_survivor() */
     for (from = d->inodes; from; from = from->next) {
         if (count == 64) abort();
         to[count] = cv_inode_new(out);

@@ -97,6 +97,8 @@ static int step(const scene *s, int kind, int sticky, int64_t at)
     sqlite3_int64 used;
     int64_t balance = mem.balance, noticed;
     used = sqlite3_memory_used();
+    snprintf(scene_command, sizeof scene_command, "./ladder_alloc %s %s %s %lld", s->name,
+             kinds[kind].name, modes[sticky], (long long)at);
     plan.who = kinds[kind].who;
     plan.sticky = sticky;
     plan.at = at;
@@ -115,19 +117,20 @@ static int64_t steps_taken;
 /* All steps of one ladder. */
 TEST climb(const scene *s, int kind, int sticky)
 {
+    static char said[40];
     int64_t at;
     int failures = 0;
     for (at = 1; failures < 5; at++, steps_taken++) {
         int noticed = step(s, kind, sticky, at);
         if (w.wrong) {
             failures++;
-            fprintf(stderr, "\n./ladder_alloc %s %s %s %lld\n    %s\n", s->name, kinds[kind].name,
-                    modes[sticky], (long long)at, w.why);
+            fprintf(stderr, "\n%s\n    %s\n", scene_command, w.why);
         }
         if (!noticed) break;
     }
     if (failures) FAILm("see above");
-    PASS();
+    snprintf(said, sizeof said, "%lld steps", (long long)at);
+    PASSm(said);
 }
 
 GREATEST_MAIN_DEFS();

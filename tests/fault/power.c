@@ -299,8 +299,7 @@ static void do_look(void)
 
 /* ---- a life -------------------------------------------------------------------------------------- */
 
-/* Runs on every connection that SQLite opens: small pages, early checkpoints, so that a short
-** workload has many of both. */
+/* Runs on every connection that SQLite opens: small pages, so that a short workload has many. */
 static int on_open(sqlite3 *db, char **err, const struct sqlite3_api_routines *api)
 {
     char sql[40];
@@ -308,8 +307,14 @@ static int on_open(sqlite3 *db, char **err, const struct sqlite3_api_routines *a
     (void)api;
     snprintf(sql, sizeof sql, "PRAGMA page_size=%d", w.page_size);
     sqlite3_exec(db, sql, NULL, NULL, NULL);
-    sqlite3_wal_autocheckpoint(db, w.checkpoint_pages);
     return SQLITE_OK;
+}
+
+/* Early checkpoints, for the same reason. Again before every step: the bus may have reopened. */
+static void set_checkpoint(void)
+{
+    if (w.bus && w.bus->store.writer.handle)
+        sqlite3_wal_autocheckpoint(w.bus->store.writer.handle, w.checkpoint_pages);
 }
 
 static void begin(void)
@@ -331,6 +336,7 @@ static void begin(void)
     o.clock.user = &w.time;
     rc = eb_open(&w.bus, &o);
     expect("eb_open", rc);
+    set_checkpoint();
     if (rc == EB_OK) {
         rc = eb_subscribe(w.bus, "*", handler, NULL, NULL, NULL);
         expect("eb_subscribe", rc);
@@ -346,6 +352,7 @@ static void begin(void)
 
 static void step(void)
 {
+    set_checkpoint();
     switch (cv_below(&w.random, 16)) {
     case 0:
     case 1:

@@ -26,6 +26,8 @@ typedef struct world {
     int armed;                                  /* between play and finish */
     int (*allowed)(const char *call, eb_result rc); /* whether the armed fault may cause this */
     void (*heal)(void);
+    uint64_t begin; /* see scene_fingerprint() */
+    int judged;
     int wrong;
     char why[1600];
 } world;
@@ -467,6 +469,20 @@ static const scene scenes[] = {
 };
 enum { SCENES = (int)(sizeof scenes / sizeof *scenes) };
 
+/* ---- how to replay what goes wrong ---------------------------------------------------------------- */
+
+static char scene_command[160]; /* the step under way, as a command line */
+
+/* A crash says where it happened, too. */
+static void scene_crash(int sig)
+{
+    ssize_t n = write(2, "\ncrash in: ", 11);
+    n += write(2, scene_command, strlen(scene_command));
+    n += write(2, "\n", 1);
+    signal(sig, SIG_DFL);
+    if (n) raise(sig);
+}
+
 /* ---- the frame ---------------------------------------------------------------------------------- */
 
 /* Once per program: the world, and the two files. */
@@ -488,6 +504,8 @@ static void scene_init(const char *name, const eb_allocator *allocator)
     w.options.clock = t_clock(&w.time);
     w.options.clock.sleep_ms = scene_sleep;
     if (allocator) w.options.allocator = *allocator;
+    signal(SIGABRT, scene_crash);
+    signal(SIGSEGV, scene_crash);
     w.heal = vfs_heal;
     scene_files();
 }
@@ -502,7 +520,8 @@ static void scene_prepare(const scene *s)
 {
     w.wrong = w.sleeps = w.armed = 0;
     w.why[0] = 0;
-    scene_now[0] = 0;
+    w.begin = 0;
+    w.judged = 0;
     sqlite3_test_control(SQLITE_TESTCTRL_PRNG_SEED, 1, NULL);
     scene_restore(s->file);
     if (s->ready >= 1) scene_open();
@@ -516,8 +535,9 @@ static void scene_prepare(const scene *s)
 
 /* Most faults leave the very same bytes behind. Files that were judged once, with the same ledger
 ** beside them and all connections closed, are not judged again; `what` tells the two judgements
-** apart. The random numbers of every run are the same (scene_prepare), so this happens often. */
-static uint64_t scene_seen[1 << 16], scene_now[2];
+** apart: how a bus opened on them fares (1), and the ledger's (2). The random numbers of every run are
+** the same (scene_prepare), so this happens often. */
+static uint64_t scene_seen[1 << 16];
 
 static uint64_t scene_hash(uint64_t hash, const void *data, size_t bytes)
 {
@@ -534,18 +554,9 @@ static uint64_t scene_hash(uint64_t hash, const void *data, size_t bytes)
     return hash;
 }
 
-static uint64_t *scene_slot(uint64_t hash)
+static uint64_t scene_fingerprint(int what)
 {
-    size_t i = (size_t)hash & 0xFFFF, tries;
-    for (tries = 0; tries < 0x10000; tries++, i = (i + 1) & 0xFFFF)
-        if (scene_seen[i] == 0 || scene_seen[i] == hash) return &scene_seen[i];
-    return NULL;
-}
-
-/* 1 if these files were found good before. */
-static int scene_known(int what)
-{
-    uint64_t hash = (uint64_t)what + 1, *slot;
+    uint64_t hash = (uint64_t)what;
     char *text;
     size_t bytes;
     int i;
@@ -555,22 +566,23 @@ static int scene_known(int what)
         if (text) hash = scene_hash(hash + 1, text, bytes);
         free(text);
     }
-    hash = scene_hash(hash, w.book.book, sizeof(ledger_book) +
-                      (size_t)w.book.book->used * sizeof(ledger_event));
-    scene_now[what] = hash ? hash : 1;
-    slot = scene_slot(scene_now[what]);
-    return slot && *slot;
+    hash = scene_hash(hash, w.book.book,
+                      sizeof(ledger_book) + (size_t)w.book.book->used * sizeof(ledger_event));
+    return hash ? hash : 1;
 }
 
-static void scene_remember(int what)
+/* Where this fingerprint is, or would be; NULL: the table is full. */
+static uint64_t *scene_slot(uint64_t hash)
 {
-    uint64_t *slot = scene_slot(scene_now[what]);
-    if (slot && !w.wrong) *slot = scene_now[what];
-    if (what && !w.wrong && scene_now[0]) { /* how it began is now known to end well */
-        slot = scene_slot(scene_now[0]);
-        if (slot) *slot = scene_now[0];
-    }
-    scene_now[0] = 0;
+    size_t i = (size_t)hash & 0xFFFF, tries;
+    for (tries = 0; tries < 0x10000; tries++, i = (i + 1) & 0xFFFF)
+        if (scene_seen[i] == 0 || scene_seen[i] == hash) return &scene_seen[i];
+    return NULL;
+}
+static int scene_known(uint64_t hash) { return scene_slot(hash) && *scene_slot(hash); }
+static void scene_remember(uint64_t hash)
+{
+    if (hash && scene_slot(hash)) *scene_slot(hash) = hash;
 }
 
 /* Plays with the fault that arm() sets, then checks that the bus works again and closes it. */
@@ -583,8 +595,12 @@ static void scene_play(const scene *s, void (*arm)(void))
     s->play();
     w.heal();
     w.armed = w.sleeps = 0;
-    if (!w.bus && scene_known(0)) return;
-    if (!w.bus) scene_open();
+    if (!w.bus) {
+        w.begin = scene_fingerprint(1);
+        w.judged = scene_known(w.begin);
+        if (w.judged) return;
+        scene_open();
+    }
     if (!w.bus) return;
     if (!w.subscribed) scene_subscribe();
     if (!w.started) scene_start();
@@ -601,9 +617,13 @@ static void scene_play(const scene *s, void (*arm)(void))
 /* After everything is closed. */
 static void scene_check(void)
 {
-    if (w.wrong || scene_known(1)) return;
-    if (ledger_check(&w.book, w.path, 0)) scene_bad("%s", w.book.why);
-    scene_remember(1);
+    uint64_t end;
+    if (w.wrong || w.judged) return;
+    end = scene_fingerprint(2);
+    if (!scene_known(end) && ledger_check(&w.book, w.path, 0)) scene_bad("%s", w.book.why);
+    if (w.wrong) return;
+    scene_remember(w.begin);
+    scene_remember(end);
 }
 
 #endif /* SCENES_H */
