@@ -1,4 +1,4 @@
-/* eventbus.h - v0.1.0 - a durable event bus on SQLite, in one header - MIT or public domain: see end
+/* eventbus.h - v0.1.0 - a durable event bus on SQLite in one header - MIT or public domain: see end
 **
 **   An event that was published is never lost. It is processed, or it lies in the dead-letter
 **   queue with everything needed to understand why.
@@ -551,8 +551,8 @@ typedef struct eb_delivery {
 } eb_delivery;
 
 /* Returns EB_OK (or EB_DUPLICATE): success. `return eb_fail(...)`, eb_reject or eb_snooze: what
-** they say. Any other value: a failed attempt with that code's text. Runs on a worker thread, or inside
-** eb_pump(); no lock is held. */
+** they say. Any other value: a failed attempt with that code's text. Runs on a worker thread, or
+** inside eb_pump(); no lock is held. */
 typedef eb_result (*eb_handler)(eb_delivery *delivery, void *user);
 
 /* This attempt failed, retry per policy. Returns EB_FAILED, for the handler to return. The text is
@@ -1938,6 +1938,10 @@ EBI_FN eb_result ebi_db_open(eb_store *store, ebi_db *db, int flags)
         if (rc != SQLITE_OK) result = ebi_db_error(db, rc, "eb_match");
     }
     if (result == EB_OK) result = ebi_db_pragma(db, "cell_size_check", "1", "1");
+    if (result == EB_OK && (!ebi_db_stmt(store, db, EBI_SQL_BEGIN) ||
+                            !ebi_db_stmt(store, db, EBI_SQL_COMMIT) ||
+                            !ebi_db_stmt(store, db, EBI_SQL_ROLLBACK))) /* must not need memory */
+        result = ebi_db_error(db, sqlite3_extended_errcode(db->handle), store->path);
     if (result != EB_OK) ebi_db_close(db);
     return result;
 }
@@ -2119,8 +2123,8 @@ EBI_FN eb_result ebi_schema_look(eb_store *store, ebi_db *db, int64_t *version)
     if (rc != SQLITE_OK && (rc & 0xFF) != SQLITE_ERROR) return ebi_db_error(db, rc, store->path);
     if (rc != SQLITE_OK || *version < 1)
         return ebi_error(EB_ERR_SCHEMA,
-                         "%s: a table, index or view named like ours (%smeta, %sevents, ...) belongs "
-                         "to somebody else", store->path, store->prefix, store->prefix);
+                         "%s: a table, index or view named like ours (%smeta, %sevents, ...) is "
+                         "somebody else's", store->path, store->prefix, store->prefix);
     if (*version > EBI_SCHEMA_LATEST)
         return ebi_error(EB_ERR_SCHEMA, "%s: schema version %d, this eventbus.h knows %d",
                          store->path, (int)*version, EBI_SCHEMA_LATEST);
@@ -2242,6 +2246,7 @@ EBI_FN eb_result ebi_schema_old_wal(eb_store *store, ebi_db *db)
 EBI_FN eb_result ebi_schema_open(eb_store *store, ebi_db *db, int create)
 {
     int64_t version = 0, key[2] = {0, 0};
+    int code;
     eb_result rc = ebi_schema_look(store, db, &version);
     if (rc == EB_OK && !store->in_memory) rc = ebi_schema_whole(store, db);
     if (rc == EB_OK && version == 0 && !create)
@@ -2253,9 +2258,9 @@ EBI_FN eb_result ebi_schema_open(eb_store *store, ebi_db *db, int create)
     if (rc == EB_OK && !store->in_memory) rc = ebi_schema_old_wal(store, db);
     if (rc == EB_OK && version < EBI_SCHEMA_LATEST) rc = ebi_schema_write(store, db);
     if (rc != EB_OK) return rc;
-    if (ebi_schema_meta(store, db, "id_key_1", &key[0]) != SQLITE_OK ||
-        ebi_schema_meta(store, db, "id_key_2", &key[1]) != SQLITE_OK)
-        return ebi_db_error(db, SQLITE_CORRUPT, store->path);
+    code = ebi_schema_meta(store, db, "id_key_1", &key[0]);
+    if (code == SQLITE_OK) code = ebi_schema_meta(store, db, "id_key_2", &key[1]);
+    if (code != SQLITE_OK) return ebi_db_error(db, code, store->path);
     store->id_key[0] = (uint64_t)key[0];
     store->id_key[1] = (uint64_t)key[1];
     return EB_OK;
@@ -2391,8 +2396,8 @@ EBI_FN eb_result ebi_store_check(const eb_store *store)
 ** ========================================================================
 ** All writes of a process go through one connection. Whoever needs a commit joins a queue; the
 ** first becomes the leader and commits everything that is queued as one transaction: publishes,
-** claims and acks alike. The others wait for that commit only. A lone publisher leads itself and pays no
-** hand-over; many share one fsync.
+** claims and acks alike. The others wait for that commit only. A lone publisher leads itself and
+** pays no hand-over; many share one fsync.
 **
 ** A member that fails makes the whole transaction roll back; the leader then gives each member a
 ** transaction of its own, so that only the guilty one fails. Members are therefore written so that
@@ -2508,7 +2513,7 @@ EBI_FN eb_result ebi_writer_transaction(eb_store *store, ebi_req *list, int leve
         }
     }
     if (rc != EB_OK) ebi_db_rollback(store, &store->writer);
-    EB_ASSERT(!store->writer.handle || sqlite3_get_autocommit(store->writer.handle));
+    if (!sqlite3_get_autocommit(store->writer.handle)) store->must_reopen = 1; /* closing does it */
     return rc;
 }
 
@@ -2664,8 +2669,8 @@ EBI_FN void ebi_reader_leave(eb_store *store, ebi_db *db)
 **   cursor      every pending row without a due time and with seq <= cursor is in `ready`, or was
 **               passed over because nobody matches it, or waits behind its ordering key ("parked").
 **   due_ms      whatever comes back (a retry, a snooze, a DLQ retry, an operator's UPDATE) comes
-**               back through the index on due_ms, never by moving the cursor back. Memory knows only the
-**               earliest, next_due_ms.
+**               back through the index on due_ms, never by moving the cursor back. Memory has only
+**               the earliest, next_due_ms.
 **   claim       status processing and a token. Batches are claimed without counting an attempt; an
 **               event that is claimed alone counts it (attempts = failed + 1). Recovery tells the
 **               two apart by that: see ebi_recover_row().
@@ -3023,7 +3028,8 @@ EBI_FN int ebi_outcome_step(eb_store *store, int index, const ebi_entry *e, int6
     return rc;
 }
 
-/* The next of a key may go, now that this one is through. */
+/* The next of a key may go, now that this one is through. It is due at now_ms, if there is one:
+** sqlite3_changes() tells. */
 EBI_FN int ebi_key_next(eb_store *store, const char *key, int64_t seq, int64_t now_ms)
 {
     sqlite3_stmt *s;
@@ -3047,7 +3053,7 @@ EBI_FN int ebi_finish_insert(eb_store *store, int64_t seq, int attempts, const c
 }
 
 /* Records one outcome, fenced by its token: if the claim was revoked, nothing changes. */
-EBI_FN int ebi_outcome_apply(eb_store *store, const ebi_entry *e, int64_t now_ms, const char *now)
+EBI_FN int ebi_outcome_apply(eb_store *store, ebi_entry *e, int64_t now_ms, const char *now)
 {
     int changed = 1, rc = SQLITE_OK, gone = 0;
     switch (e->outcome) {
@@ -3074,7 +3080,12 @@ EBI_FN int ebi_outcome_apply(eb_store *store, const ebi_entry *e, int64_t now_ms
         rc = ebi_outcome_step(store, EBI_SQL_SNOOZE, e, e->due_ms,
                               e->outcome == EBI_OUT_SNOOZE ? "" : NULL, now, &changed);
     }
-    if (rc == SQLITE_OK && gone) rc = ebi_key_next(store, e->ordering_key, e->seq, now_ms);
+    if (rc != SQLITE_OK || e->outcome == EBI_OUT_RETRY || e->outcome == EBI_OUT_SNOOZE) return rc;
+    e->due_ms = e->outcome == EBI_OUT_RELEASE ? e->due_ms : 0; /* from here on: of the next */
+    if (gone && e->ordering_key) {
+        rc = ebi_key_next(store, e->ordering_key, e->seq, now_ms);
+        if (rc == SQLITE_OK && sqlite3_changes(store->writer.handle)) e->due_ms = now_ms;
+    }
     return rc;
 }
 
@@ -3123,10 +3134,7 @@ EBI_FN void ebi_engine_outcomes_end(eb_store *store, eb_result rc)
         bus->backoff_ms = bus->retry_at_us = 0;
         for (e = bus->taking; e; e = next) {
             next = e->next;
-            if (e->outcome == EBI_OUT_RETRY || e->outcome == EBI_OUT_SNOOZE)
-                ebi_due_at(bus, e->due_ms);
-            else if (e->ordering_key)
-                ebi_due_at(bus, 0); /* the next of its key may be due now */
+            if (e->due_ms) ebi_due_at(bus, e->due_ms); /* its own, or of the next of its key */
             if (e->outcome == EBI_OUT_DONE || e->outcome == EBI_OUT_DEAD)
                 ebi_waiters_hit(bus, e->seq);
             ebi_entry_drop(store, e);
@@ -4598,7 +4606,7 @@ EBI_FN void ebi_pump_leave(eb_bus *bus)
 }
 
 /* Runs one event if one is due, or looks for some. Lock held on entry and exit. Returns 0 if there
-** was nothing to do. */
+** was nothing to do, 1 if it only looked, 2 if it ran one. */
 EBI_FN int ebi_pump_one(eb_bus *bus)
 {
     ebi_entry *e = ebi_entry_pop(&bus->claimed, &bus->claimed_last);
@@ -4610,7 +4618,7 @@ EBI_FN int ebi_pump_one(eb_bus *bus)
     if (!e) return 1;
     bus->claimed_count--;
     ebi_attempt(bus, &bus->main_run, e);
-    return 1;
+    return 2;
 }
 
 /* Commits what there is to commit. Lock held on entry and exit. */
@@ -4640,16 +4648,19 @@ EBI_FN int64_t ebi_pump_next(eb_bus *bus)
 EBI_FN eb_result ebi_pump_some(eb_bus *bus, int64_t deadline_ms)
 {
     eb_result rc;
+    int did, ran = 0;
     bus->look = 0;
     ebi_mutex_unlock(&bus->store.lock);
     ebi_look_outside(bus);
     ebi_mutex_lock(&bus->store.lock);
     for (;;) {
-        while (bus->state == EBI_STARTED && ebi_pump_one(bus))
-            if (ebi_mono_ms(&bus->store) >= deadline_ms) return ebi_pump_flush(bus);
+        while (bus->state == EBI_STARTED && (did = ebi_pump_one(bus)) != 0) {
+            ran |= did == 2;
+            if (ran && ebi_mono_ms(&bus->store) >= deadline_ms) return ebi_pump_flush(bus);
+        }
         rc = ebi_pump_flush(bus); /* a retry without a wait is due once it is on disk */
         if (rc != EB_OK || bus->state != EBI_STARTED || ebi_pump_next(bus) != 0) return rc;
-        if (ebi_mono_ms(&bus->store) >= deadline_ms) return rc;
+        if (ran && ebi_mono_ms(&bus->store) >= deadline_ms) return rc;
     }
 }
 
@@ -4736,7 +4747,7 @@ EBI_FN eb_result ebi_wait_for(eb_bus *bus, ebi_waiter *w, const char *id, int64_
     eb_store *store = &bus->store;
     eb_result rc = EB_EMPTY;
     int64_t left, poll = bus->idle_poll_ms >= 0 ? bus->idle_poll_ms : 1000;
-    int late = 0;
+    int late = deadline_ms <= ebi_mono_ms(store); /* 0: only looks */
     for (;;) {
         if (pump || w->hit) {
             w->hit = 0;
@@ -4774,8 +4785,7 @@ EBI_FN int ebi_drained(eb_bus *bus)
     int code = SQLITE_ERROR, busy;
     ebi_writer_enter(store);
     ebi_mutex_lock(&store->lock);
-    busy = bus->ready || bus->claimed || bus->running || bus->outcomes || bus->claiming ||
-           bus->disk_more;
+    busy = bus->ready || bus->claimed || bus->running || bus->outcomes || bus->claiming;
     cursor = bus->cursor;
     ebi_mutex_unlock(&store->lock);
     if (!busy) {
@@ -4796,12 +4806,12 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
 {
     eb_store *store = &bus->store;
     eb_result rc = EB_OK;
-    int pump = !bus->workers, late = 0, drained;
+    int pump = !bus->workers, late = deadline_ms <= ebi_mono_ms(store), drained;
     int64_t left;
     if (pump && (rc = ebi_pump_enter(bus)) != EB_OK) return rc;
     bus->drainers++;
     for (;;) {
-        if (!bus->ready && !bus->claimed && !bus->running && !bus->claiming && !bus->disk_more) {
+        if (!bus->ready && !bus->claimed && !bus->running && !bus->claiming) {
             if (bus->outcomes) ebi_pump_flush(bus);
             ebi_mutex_unlock(&store->lock);
             drained = ebi_drained(bus);
@@ -6172,15 +6182,18 @@ EB_API eb_result eb_stats_get(eb_store *store, eb_stats *out)
 MAINTAINER'S CONTRACT
 
     - Version numbers: the patch changes for repairs, the minor for additions, the major for
-      anything that breaks a program or a file. Until 1.0.0 the minor may break a program, never a file.
+      anything that breaks a program or a file. Until 1.0.0 the minor may break a program, but
+      never a file.
     - A file of an older version is migrated forward, in one transaction; a schema step, once
       released, is never edited: add the next one to ebi_schema_steps.
     - Public names are eb_noun_verb, EB_UPPER; private ones ebi_room_verb, EBI_UPPER. No macro of
-      the user changes a public type. Options structs only grow at the end, and zero means as before.
+      the user changes a public type. Options structs only grow at the end, and zero means as
+      before.
     - A new room gets a banner with its >> tag, a line in CONTENTS, and says what it owns, which
-      lock and transaction it expects. SQL goes into EBI_SQL_LIST, with its plan in tests/test_plans.c.
+      lock and transaction it expects. SQL goes into EBI_SQL_LIST; tests/test_plans.c looks at it.
     - A new public function gets a comment at its declaration (threads, blocks, durable,
-      ownership), tests under both drivers, a line in the README's table, an example if it is a new idea.
+      ownership), tests under both drivers, a line in the README's table, an example if it is a new
+      idea.
     - Every result code is provoked by a test; every claim in this file has a test or a benchmark.
     - SQLite: one writer connection, BEGIN IMMEDIATE, no statement left open across calls, every
       pragma read back. The lock is never held while SQLite works or a handler, logger runs.

@@ -103,7 +103,7 @@ typedef struct cv_disk {
     int64_t points, cut_at;   /* cut points so far; the one where the power goes, 0: none */
     int dead;                 /* it has gone */
     int64_t syncs, written;   /* totals, to see what a workload does */
-    int fail_kind, fail_sticky, fail_code;
+    int fail_kind, fail_sticky;
     int64_t fail_at;          /* calls of fail_kind until it fails; 0: not armed or done */
     int64_t failed;           /* how many calls failed that way */
 } cv_disk;
@@ -227,7 +227,7 @@ CV_FN int cv_point(cv_disk *d)
     return d->dead;
 }
 
-/* The code with which this call has to fail, 0: none. */
+/* 1: this call has to fail. */
 CV_FN int cv_fault(cv_disk *d, int kind)
 {
     if (d->fail_kind != kind || d->fail_at == 0) return 0;
@@ -237,20 +237,15 @@ CV_FN int cv_fault(cv_disk *d, int kind)
     }
     if (!d->fail_sticky) d->fail_at = 0;
     d->failed++;
-    return d->fail_code;
+    return 1;
 }
 
 /* The n-th call (from 1) of a kind from now on fails; sticky: all later ones too. n 0: none. */
 CV_FN void cv_fail(cv_disk *d, int kind, int64_t n, int sticky)
 {
-    static const int codes[CV_FAIL_KINDS] = {
-        0, SQLITE_IOERR_READ, SQLITE_IOERR_WRITE, SQLITE_IOERR_FSYNC, SQLITE_IOERR_FSYNC,
-        SQLITE_IOERR_TRUNCATE, SQLITE_CANTOPEN, SQLITE_IOERR_DELETE, SQLITE_IOERR_LOCK,
-        SQLITE_IOERR_SHMMAP};
     d->fail_kind = kind;
     d->fail_at = n;
     d->fail_sticky = sticky;
-    d->fail_code = codes[kind];
 }
 
 /* ---- un-synced data ------------------------------------------------------------------------------ */
@@ -392,8 +387,7 @@ CV_FN int cv_read(sqlite3_file *file, void *out, int len, sqlite3_int64 from)
     cv_file *f = cv_cast(file);
     const cv_bytes *b = &f->inode->cache;
     size_t start = (size_t)from, have = start < b->size ? b->size - start : 0;
-    int code = cv_fault(f->disk, CV_FAIL_READ);
-    if (f->disk->dead || code) return SQLITE_IOERR_READ;
+    if (f->disk->dead || cv_fault(f->disk, CV_FAIL_READ)) return SQLITE_IOERR_READ;
     if (have > (size_t)len) have = (size_t)len;
     if (have) memcpy(out, b->at + start, have);
     if (have == (size_t)len) return SQLITE_OK;
@@ -404,8 +398,12 @@ CV_FN int cv_read(sqlite3_file *file, void *out, int len, sqlite3_int64 from)
 CV_FN int cv_write(sqlite3_file *file, const void *data, int len, sqlite3_int64 from)
 {
     cv_file *f = cv_cast(file);
-    int code = cv_fault(f->disk, CV_FAIL_WRITE);
-    if (f->disk->dead || code) return SQLITE_IOERR_WRITE;
+    if (f->disk->dead) return SQLITE_IOERR_WRITE;
+    if (cv_fault(f->disk, CV_FAIL_WRITE)) { /* half of it is written */
+        cv_op_add(f->inode, (size_t)from, data, (size_t)len / 2);
+        cv_put(&f->inode->cache, (size_t)from, (const unsigned char *)data, (size_t)len / 2);
+        return SQLITE_IOERR_WRITE;
+    }
     cv_op_add(f->inode, (size_t)from, data, (size_t)len);
     cv_put(&f->inode->cache, (size_t)from, (const unsigned char *)data, (size_t)len);
     f->disk->written += len;
@@ -415,8 +413,7 @@ CV_FN int cv_write(sqlite3_file *file, const void *data, int len, sqlite3_int64 
 CV_FN int cv_truncate(sqlite3_file *file, sqlite3_int64 size)
 {
     cv_file *f = cv_cast(file);
-    int code = cv_fault(f->disk, CV_FAIL_TRUNCATE);
-    if (f->disk->dead || code) return SQLITE_IOERR_TRUNCATE;
+    if (f->disk->dead || cv_fault(f->disk, CV_FAIL_TRUNCATE)) return SQLITE_IOERR_TRUNCATE;
     cv_op_add(f->inode, (size_t)size, NULL, 0);
     cv_resize(&f->inode->cache, (size_t)size);
     return cv_point(f->disk) ? SQLITE_IOERR_TRUNCATE : SQLITE_OK;

@@ -454,6 +454,7 @@ static void survey(const cv_disk *left)
         } else {
             if (w.marks.anchored[n]) bad("event %d was on the platter and is lost", n);
             e->state = LEDGER_REFUSED;
+            e->id[0] = 0; /* if it is sent again, it gets another */
         }
     }
 }
