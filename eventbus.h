@@ -1607,6 +1607,7 @@ struct eb_store {
     int64_t pid, busy_timeout_ms;
     int durability, in_memory;
     char *path, *vfs, *node_id;
+    char *file; /* path as SQLite made it absolute; NULL: in memory */
     char prefix[36];
     uint64_t id_key[2];
     /* under lock */
@@ -1778,6 +1779,13 @@ EBI_FN eb_result ebi_db_error(const ebi_db *db, int rc, const char *what)
                      db->handle ? sqlite3_errmsg(db->handle) : sqlite3_errstr(rc), rc);
 }
 
+/* Why a statement could not be prepared; never SQLITE_OK. */
+EBI_FN int ebi_db_code(const ebi_db *db)
+{
+    int rc = db->handle ? sqlite3_extended_errcode(db->handle) : SQLITE_CANTOPEN;
+    return rc == SQLITE_OK || rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_NOMEM : rc;
+}
+
 /* Copies sql into out, every @name as name, or with a namespace as "prefix_name": a namespace may
 ** begin with a digit or have a hyphen. cap is large enough for all of ours. */
 EBI_FN void ebi_sql_expand(const char *sql, const char *prefix, char *out, size_t cap)
@@ -1831,7 +1839,7 @@ EBI_FN int ebi_db_step(sqlite3_stmt *s)
 EBI_FN int ebi_db_run(eb_store *store, ebi_db *db, int index)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, db, index);
-    if (!s) return db->handle ? sqlite3_extended_errcode(db->handle) : SQLITE_CANTOPEN;
+    if (!s) return ebi_db_code(db);
     return ebi_db_step(s);
 }
 
@@ -1841,7 +1849,7 @@ EBI_FN int ebi_db_number(eb_store *store, ebi_db *db, int index, int64_t *value)
     sqlite3_stmt *s = ebi_db_stmt(store, db, index);
     int rc;
     *value = 0;
-    if (!s) return db->handle ? sqlite3_extended_errcode(db->handle) : SQLITE_CANTOPEN;
+    if (!s) return ebi_db_code(db);
     rc = sqlite3_step(s);
     if (rc == SQLITE_ROW) *value = sqlite3_column_int64(s, 0);
     sqlite3_reset(s);
@@ -1941,7 +1949,7 @@ EBI_FN eb_result ebi_db_open(eb_store *store, ebi_db *db, int flags)
     if (result == EB_OK && (!ebi_db_stmt(store, db, EBI_SQL_BEGIN) ||
                             !ebi_db_stmt(store, db, EBI_SQL_COMMIT) ||
                             !ebi_db_stmt(store, db, EBI_SQL_ROLLBACK))) /* must not need memory */
-        result = ebi_db_error(db, sqlite3_extended_errcode(db->handle), store->path);
+        result = ebi_db_error(db, ebi_db_code(db), store->path);
     if (result != EB_OK) ebi_db_close(db);
     return result;
 }
@@ -2086,7 +2094,7 @@ static const char *const ebi_schema_names[] = {
 EBI_FN int ebi_schema_meta(eb_store *store, ebi_db *db, const char *key, int64_t *value)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, db, EBI_SQL_META_GET);
-    if (!s) return sqlite3_extended_errcode(db->handle);
+    if (!s) return ebi_db_code(db);
     ebi_bind_text(s, 1, key);
     return ebi_db_number(store, db, EBI_SQL_META_GET, value);
 }
@@ -2364,6 +2372,12 @@ EBI_FN eb_result ebi_store_init(eb_store *store, const eb_options *o, int create
     if (create && !store->vfs && !store->in_memory) ebi_platform_create_private(store->path);
     rc = ebi_db_open(store, &store->writer, create ? SQLITE_OPEN_CREATE : 0);
     if (rc == EB_OK) rc = ebi_schema_open(store, &store->writer, create);
+    if (rc == EB_OK && !store->in_memory) {
+        int ok = 1;
+        store->file = ebi_strdup(&store->allocator,
+                                 sqlite3_db_filename(store->writer.handle, "main"), &ok);
+        if (!ok) rc = ebi_error(EB_ERR_NOMEM, "out of memory");
+    }
     if (rc == EB_OK) {
         int code = ebi_db_number(store, &store->writer, EBI_SQL_DATA_VERSION, &store->data_version);
         if (code != SQLITE_OK) rc = ebi_db_error(&store->writer, code, store->path);
@@ -2378,6 +2392,7 @@ EBI_FN void ebi_store_fini(eb_store *store)
     ebi_free(&store->allocator, store->path);
     ebi_free(&store->allocator, store->vfs);
     ebi_free(&store->allocator, store->node_id);
+    ebi_free(&store->allocator, store->file);
     ebi_mutex_fini(&store->lock);
     ebi_mutex_fini(&store->read_lock);
 }
@@ -2442,7 +2457,7 @@ EBI_FN eb_result ebi_writer_error(eb_store *store, int rc, const char *what)
 EBI_FN int ebi_step_seq(eb_store *store, int index, int64_t seq)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, index);
-    if (!s) return sqlite3_extended_errcode(store->writer.handle);
+    if (!s) return ebi_db_code(&store->writer);
     sqlite3_bind_int64(s, 1, seq);
     return ebi_db_step(s);
 }
@@ -2788,6 +2803,7 @@ struct eb_bus {
     ebi_waiter *waiters;
     int drainers, look; /* look: eb_wake */
     int64_t outcome_since_us, backoff_ms, retry_at_us; /* retry_at_us 0: no failure */
+    eb_result outcome_rc; /* why outcomes could not be recorded the last time */
     int64_t published, delivered, failed_attempts, died, stale;
     int64_t live_upper, live_version; /* max_pending: an upper bound of live rows */
     /* whoever leads the writer */
@@ -3009,7 +3025,7 @@ EBI_FN int ebi_outcome_step(eb_store *store, int index, const ebi_entry *e, int6
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, index);
     int rc;
-    if (!s) return sqlite3_extended_errcode(store->writer.handle);
+    if (!s) return ebi_db_code(&store->writer);
     sqlite3_bind_int64(s, 1, e->seq);
     sqlite3_bind_int64(s, 2, e->token);
     if (index == EBI_SQL_FINISH_ERRORS || index == EBI_SQL_DIE) {
@@ -3035,7 +3051,7 @@ EBI_FN int ebi_key_next(eb_store *store, const char *key, int64_t seq, int64_t n
     sqlite3_stmt *s;
     if (!key) return SQLITE_OK;
     s = ebi_db_stmt(store, &store->writer, EBI_SQL_KEY_NEXT);
-    if (!s) return sqlite3_extended_errcode(store->writer.handle);
+    if (!s) return ebi_db_code(&store->writer);
     ebi_bind_text(s, 1, key);
     sqlite3_bind_int64(s, 2, seq);
     sqlite3_bind_int64(s, 3, now_ms);
@@ -3045,7 +3061,7 @@ EBI_FN int ebi_key_next(eb_store *store, const char *key, int64_t seq, int64_t n
 EBI_FN int ebi_finish_insert(eb_store *store, int64_t seq, int attempts, const char *now)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_FINISH);
-    if (!s) return sqlite3_extended_errcode(store->writer.handle);
+    if (!s) return ebi_db_code(&store->writer);
     sqlite3_bind_int64(s, 1, seq);
     sqlite3_bind_int(s, 2, attempts);
     ebi_bind_text(s, 3, now);
@@ -3122,6 +3138,7 @@ EBI_FN void ebi_engine_outcomes_end(eb_store *store, eb_result rc)
     eb_bus *bus = ebi_bus_of(store);
     ebi_entry *e, *next;
     if (!bus || !bus->taking) return;
+    bus->outcome_rc = rc;
     if (rc != EB_OK) {
         bus->taking_last->next = bus->outcomes;
         if (!bus->outcomes) bus->outcomes_last = bus->taking_last;
@@ -3155,11 +3172,12 @@ EBI_FN eb_result ebi_nothing(eb_store *store, void *arg)
 EBI_FN eb_result ebi_engine_flush(eb_bus *bus)
 {
     eb_result rc = ebi_writer_run(&bus->store, ebi_nothing, NULL, NULL, EB_DURABLE_NORMAL);
-    int failed;
     ebi_mutex_lock(&bus->store.lock);
-    failed = rc == EB_OK && bus->outcomes && bus->retry_at_us;
+    if (rc == EB_OK && bus->outcomes && bus->outcome_rc != EB_OK)
+        rc = ebi_error(bus->outcome_rc, "outcomes could not be recorded yet: %s",
+                       eb_strerror(bus->outcome_rc));
     ebi_mutex_unlock(&bus->store.lock);
-    return failed ? ebi_error(EB_ERR_IO, "outcomes could not be recorded yet") : rc;
+    return rc;
 }
 
 /* Hands an outcome over. Lock held. Returns 1 if it should be committed at once. */
@@ -3304,7 +3322,7 @@ EBI_FN int ebi_publish_log_row(eb_store *store, const eb_message *m, int64_t seq
                                int64_t due, const char *now)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_LOG_INSERT);
-    if (!s) return sqlite3_extended_errcode(store->writer.handle);
+    if (!s) return ebi_db_code(&store->writer);
     sqlite3_bind_int64(s, 1, seq);
     sqlite3_bind_text(s, 2, id->str, 36, SQLITE_STATIC);
     ebi_bind_text(s, 3, m->type);
@@ -3327,7 +3345,7 @@ EBI_FN int ebi_publish_live_row(eb_bus *bus, const eb_message *m, int64_t seq, i
 {
     eb_store *store = &bus->store;
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_LIVE_INSERT);
-    if (!s) return sqlite3_extended_errcode(store->writer.handle);
+    if (!s) return ebi_db_code(&store->writer);
     sqlite3_bind_int64(s, 1, seq);
     ebi_bind_text(s, 2, token ? "processing" : "pending");
     sqlite3_bind_int(s, 3, token && counted ? 1 : 0);
@@ -3351,7 +3369,7 @@ EBI_FN int ebi_die_unclaimed(eb_store *store, int64_t seq, const char *error_jso
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_DIE);
     int rc;
-    if (!s) return sqlite3_extended_errcode(store->writer.handle);
+    if (!s) return ebi_db_code(&store->writer);
     sqlite3_bind_int64(s, 1, seq);
     sqlite3_bind_null(s, 2);
     ebi_bind_text(s, 3, now);
@@ -3359,7 +3377,7 @@ EBI_FN int ebi_die_unclaimed(eb_store *store, int64_t seq, const char *error_jso
     rc = ebi_db_step(s);
     if (rc != SQLITE_OK) return rc;
     s = ebi_db_stmt(store, &store->writer, EBI_SQL_DELETE_LIVE);
-    if (!s) return sqlite3_extended_errcode(store->writer.handle);
+    if (!s) return ebi_db_code(&store->writer);
     sqlite3_bind_int64(s, 1, seq);
     sqlite3_bind_null(s, 2);
     return ebi_db_step(s);
@@ -3455,7 +3473,7 @@ EBI_FN eb_result ebi_publish_func(eb_store *store, void *arg)
             p->slots[i].birth = EBI_BORN_NONE;
             continue;
         }
-        rc = known < 0 ? sqlite3_extended_errcode(store->writer.handle)
+        rc = known < 0 ? ebi_db_code(&store->writer)
                        : ebi_publish_one(bus, p, i, ++seq, now_ms);
         if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "storing an event");
     }
@@ -3622,7 +3640,7 @@ EBI_FN int ebi_claim_park(eb_store *store, ebi_claim *c, const ebi_entry *e, int
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_PARK);
     int rc;
-    if (!s) return sqlite3_extended_errcode(store->writer.handle);
+    if (!s) return ebi_db_code(&store->writer);
     sqlite3_bind_int64(s, 1, e->seq);
     rc = ebi_db_step(s);
     c->parked = 1;
@@ -3635,7 +3653,7 @@ EBI_FN int ebi_claim_row(eb_store *store, ebi_claim *c, ebi_entry *e, int attemp
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_CLAIM);
     int rc;
-    if (!s) return sqlite3_extended_errcode(store->writer.handle);
+    if (!s) return ebi_db_code(&store->writer);
     e->token = ++ebi_bus_of(store)->next_token;
     e->counted = c->single || c->alone;
     sqlite3_bind_int64(s, 1, e->seq);
@@ -3665,7 +3683,7 @@ EBI_FN int ebi_claim_unmatched(eb_store *store, ebi_claim *c, ebi_entry *e, int 
     if (fresh && bus->on_unmatched == EB_UNMATCHED_DONE) {
         c->ended = 1;
         s = ebi_db_stmt(store, &store->writer, EBI_SQL_DELETE_LIVE);
-        if (!s) return sqlite3_extended_errcode(store->writer.handle);
+        if (!s) return ebi_db_code(&store->writer);
         sqlite3_bind_int64(s, 1, e->seq);
         sqlite3_bind_null(s, 2);
         rc = ebi_db_step(s);
@@ -3686,7 +3704,7 @@ EBI_FN int ebi_claim_try(eb_store *store, ebi_claim *c, ebi_entry *e, int *taken
     ebi_mutex_unlock(&store->lock);
     if (match == EBI_MATCH_NONE) return ebi_claim_unmatched(store, c, e, taken);
     active = ebi_claim_key_active(store, e);
-    if (active < 0) return sqlite3_extended_errcode(store->writer.handle);
+    if (active < 0) return ebi_db_code(&store->writer);
     if (match == EBI_MATCH_PAUSED || active) return ebi_claim_park(store, c, e, 0);
     if (e->suspect) c->alone = 1;
     rc = ebi_claim_row(store, c, e, attempts, taken);
@@ -3710,7 +3728,7 @@ EBI_FN int ebi_claim_due(eb_store *store, ebi_claim *c)
     ebi_entry *list = NULL, *last = NULL, *e;
     int rc = SQLITE_OK, taken;
     if (c->want <= 0 || c->alone || c->next_due_ms > c->now_ms) return SQLITE_OK;
-    if (!s) return sqlite3_extended_errcode(store->writer.handle);
+    if (!s) return ebi_db_code(&store->writer);
     sqlite3_bind_int64(s, 1, c->now_ms);
     sqlite3_bind_int(s, 2, c->want);
     while (rc == SQLITE_OK && (rc = sqlite3_step(s)) == SQLITE_ROW) {
@@ -3734,7 +3752,7 @@ EBI_FN int ebi_claim_scan(eb_store *store, ebi_claim *c)
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_SCAN);
     ebi_entry *e;
     int rc = SQLITE_OK, count = 0;
-    if (!s) return sqlite3_extended_errcode(store->writer.handle);
+    if (!s) return ebi_db_code(&store->writer);
     sqlite3_bind_int64(s, 1, c->cursor);
     sqlite3_bind_int(s, 2, c->room);
     c->more = 0;
@@ -4010,7 +4028,7 @@ EBI_FN int ebi_recover_row(eb_store *store, ebi_recovery *r, sqlite3_stmt *row, 
     if (sqlite3_column_type(row, 3) == SQLITE_NULL) max = bus->policy.max_retries + 1;
     index = !counted ? EBI_SQL_SNOOZE : failed + 1 >= max ? EBI_SQL_DIE : EBI_SQL_RETRY;
     s = ebi_db_stmt(store, &store->writer, index);
-    if (!s) return sqlite3_extended_errcode(store->writer.handle);
+    if (!s) return ebi_db_code(&store->writer);
     sqlite3_bind_int64(s, 1, sqlite3_column_int64(row, 0));
     sqlite3_bind_value(s, 2, sqlite3_column_value(row, 4));
     if (index == EBI_SQL_DIE) ebi_bind_text(s, 3, now);
@@ -4026,7 +4044,7 @@ EBI_FN int ebi_recover_row(eb_store *store, ebi_recovery *r, sqlite3_stmt *row, 
     rc = ebi_db_step(s);
     if (rc == SQLITE_OK && index == EBI_SQL_DIE) {
         s = ebi_db_stmt(store, &store->writer, EBI_SQL_DELETE_LIVE);
-        if (!s) return sqlite3_extended_errcode(store->writer.handle);
+        if (!s) return ebi_db_code(&store->writer);
         sqlite3_bind_int64(s, 1, sqlite3_column_int64(row, 0));
         sqlite3_bind_value(s, 2, sqlite3_column_value(row, 4));
         rc = ebi_db_step(s);
@@ -4057,7 +4075,7 @@ EBI_FN eb_result ebi_recover_func(eb_store *store, void *arg)
         bus->next_token = bus->incarnation << 16;
     }
     if (!s || rc != SQLITE_OK)
-        return ebi_writer_error(store, sqlite3_extended_errcode(store->writer.handle), "recovery");
+        return ebi_writer_error(store, ebi_db_code(&store->writer), "recovery");
     ebi_time_text(now_ms, now);
     sqlite3_bind_int64(s, 1, after);
     r->rows = r->failures = 0;
@@ -4702,7 +4720,7 @@ EBI_FN eb_result ebi_wait_look(eb_bus *bus, int64_t seq, const char *id)
     if (rc == EB_OK) {
         s = ebi_db_stmt(store, db, EBI_SQL_STATE);
         if (s) sqlite3_bind_int64(s, 1, seq);
-        code = s ? sqlite3_step(s) : sqlite3_extended_errcode(db->handle);
+        code = s ? sqlite3_step(s) : ebi_db_code(db);
         if (code == SQLITE_ROW) {
             stored = ebi_column(s, 0);
             if (!stored || strcmp(stored, id) != 0) rc = EB_ERR_NOT_FOUND;
@@ -4846,15 +4864,14 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
 EBI_FN eb_result ebi_owner_take(eb_bus *bus)
 {
     eb_store *store = &bus->store;
-    const char *main_path = sqlite3_db_filename(store->writer.handle, "main");
     size_t n;
     char *path;
     int rc;
-    if (store->in_memory || !main_path || !*main_path) return EB_OK;
-    n = strlen(main_path) + sizeof store->prefix + 16;
+    if (!store->file || !store->file[0]) return EB_OK;
+    n = strlen(store->file) + sizeof store->prefix + 16;
     path = (char *)ebi_alloc(&store->allocator, n);
     if (!path) return ebi_error(EB_ERR_NOMEM, "out of memory");
-    snprintf(path, n, "%s%s%.*s.owner", main_path, store->prefix[0] ? "-" : "",
+    snprintf(path, n, "%s%s%.*s.owner", store->file, store->prefix[0] ? "-" : "",
              store->prefix[0] ? (int)strlen(store->prefix) - 1 : 0, store->prefix);
     if (!store->vfs) ebi_platform_create_private(path);
     rc = sqlite3_open_v2(path, &bus->owner.handle,
@@ -5001,7 +5018,7 @@ EBI_FN int ebi_sub_row(eb_store *store, const ebi_sub *s)
 {
     char now[EBI_TIME_LEN + 1];
     sqlite3_stmt *stmt = ebi_db_stmt(store, &store->writer, EBI_SQL_SUB_INSERT);
-    if (!stmt) return sqlite3_extended_errcode(store->writer.handle);
+    if (!stmt) return ebi_db_code(&store->writer);
     ebi_time_text(ebi_now_ms(store), now);
     ebi_bind_text(stmt, 1, s->id.str);
     ebi_bind_text(stmt, 2, s->pattern);
@@ -5054,7 +5071,7 @@ EBI_FN eb_result ebi_sub_delete(eb_store *store, void *arg)
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_SUB_DELETE);
     int rc;
     if (s) ebi_bind_text(s, 1, id->str);
-    rc = s ? ebi_db_step(s) : sqlite3_extended_errcode(store->writer.handle);
+    rc = s ? ebi_db_step(s) : ebi_db_code(&store->writer);
     return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "unsubscribing");
 }
 
@@ -5317,8 +5334,11 @@ EBI_FN eb_result ebi_list_read(eb_store *store, ebi_db *db, sqlite3_stmt *s, eb_
     int rc;
     memset(&list, 0, sizeof list);
     list.out = out;
-    while ((rc = sqlite3_step(s)) == SQLITE_ROW)
-        if (!ebi_list_add(store, &list, s)) rc = -1;
+    while ((rc = sqlite3_step(s)) == SQLITE_ROW) {
+        if (ebi_list_add(store, &list, s)) continue;
+        rc = -1;
+        break;
+    }
     if (rc == SQLITE_DONE) {
         sqlite3_reset(s);
         return EB_OK;
@@ -5383,7 +5403,7 @@ EBI_FN eb_result ebi_query_run(eb_store *store, const eb_query *query, eb_event_
                                    : f.any ? EBI_SQL_DLQ_COUNT
                                            : EBI_SQL_DLQ_COUNT_ALL);
         if (!s || !c) {
-            rc = ebi_db_error(db, sqlite3_extended_errcode(db->handle), "reading events");
+            rc = ebi_db_error(db, ebi_db_code(db), "reading events");
         } else {
             ebi_filter_bind(&f, s, dead);
             if (!dead || f.any) ebi_filter_bind(&f, c, dead);
@@ -5431,7 +5451,7 @@ EBI_FN int ebi_dlq_retry_row(eb_store *store, int64_t seq)
     int64_t now_ms = ebi_now_ms(store);
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_DLQ_RETRY);
     int rc;
-    if (!s) return sqlite3_extended_errcode(store->writer.handle);
+    if (!s) return ebi_db_code(&store->writer);
     ebi_time_text(now_ms, now);
     sqlite3_bind_int64(s, 1, seq);
     sqlite3_bind_int64(s, 2, now_ms);
@@ -5464,7 +5484,7 @@ EBI_FN eb_result ebi_dlq_find(eb_store *store, const ebi_dlq *d, int wanted)
 {
     int state = d->seq > 0 ? ebi_state_of(store, d->seq, d->id) : 0;
     if (state < 0)
-        return ebi_writer_error(store, sqlite3_extended_errcode(store->writer.handle),
+        return ebi_writer_error(store, ebi_db_code(&store->writer),
                                 "looking for an event");
     if (state == 0 || d->subscription) return ebi_error(EB_ERR_NOT_FOUND, "no event %s", d->id);
     if (state != wanted)
@@ -5515,7 +5535,7 @@ EBI_FN eb_result ebi_dlq_retry_all_func(eb_store *store, void *arg)
     int i, n, rc;
     d->count = 0;
     if (!s)
-        return ebi_writer_error(store, sqlite3_extended_errcode(store->writer.handle), "retrying");
+        return ebi_writer_error(store, ebi_db_code(&store->writer), "retrying");
     ebi_filter_bind(&d->filter, s, 1);
     sqlite3_bind_int64(s, 6, d->limit < EBI_DLQ_CHUNK ? d->limit : EBI_DLQ_CHUNK);
     sqlite3_bind_int(s, 7, d->filter.q.offset);
@@ -5535,7 +5555,7 @@ EBI_FN eb_result ebi_dlq_purge_func(eb_store *store, void *arg)
                                   d->by_death ? EBI_SQL_DLQ_OLD_DEAD : EBI_SQL_DLQ_OLD);
     int i, n = 0, rc;
     d->count = 0;
-    rc = s ? SQLITE_OK : sqlite3_extended_errcode(store->writer.handle);
+    rc = s ? SQLITE_OK : ebi_db_code(&store->writer);
     if (s) {
         ebi_bind_text(s, 1, d->cutoff);
         sqlite3_bind_int(s, 2, EBI_DLQ_CHUNK);
@@ -5584,7 +5604,7 @@ EBI_FN int ebi_stats_rows(eb_store *store, ebi_db *db, eb_stats *out)
 {
     int64_t live = 0, dead = 0, removed = 0, pages = 0, size = 0;
     sqlite3_stmt *s = ebi_db_stmt(store, db, EBI_SQL_STATS_LIVE), *oldest;
-    int rc = s ? sqlite3_step(s) : sqlite3_extended_errcode(db->handle);
+    int rc = s ? sqlite3_step(s) : ebi_db_code(db);
     if (rc == SQLITE_ROW) {
         live = sqlite3_column_int64(s, 0);
         out->pending = sqlite3_column_int64(s, 1);
@@ -5642,7 +5662,7 @@ EBI_FN eb_result ebi_get(eb_store *store, const char *id, eb_event_list *out)
     rc = ebi_reader_enter(store, &db);
     s = rc == EB_OK ? ebi_db_stmt(store, db, EBI_SQL_GET) : NULL;
     if (rc == EB_OK && !s)
-        rc = ebi_db_error(db, sqlite3_extended_errcode(db->handle), "reading an event");
+        rc = ebi_db_error(db, ebi_db_code(db), "reading an event");
     if (rc == EB_OK) {
         sqlite3_bind_int64(s, 1, ebi_id_seq(store->id_key, id));
         ebi_bind_text(s, 2, id);
