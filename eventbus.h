@@ -2255,7 +2255,11 @@ EBI_FN eb_result ebi_schema_open(eb_store *store, ebi_db *db, int create)
 {
     int64_t version = 0, key[2] = {0, 0};
     int code;
-    eb_result rc = ebi_schema_look(store, db, &version);
+    eb_result rc;
+    code = ebi_db_exec(db, "BEGIN"); /* one snapshot: another process may be creating the tables */
+    if (code != SQLITE_OK) return ebi_db_error(db, code, store->path);
+    rc = ebi_schema_look(store, db, &version);
+    ebi_db_rollback(store, db);
     if (rc == EB_OK && !store->in_memory) rc = ebi_schema_whole(store, db);
     if (rc == EB_OK && version == 0 && !create)
         rc = ebi_error(EB_ERR_SCHEMA, "%s: there is no event bus in this file", store->path);

@@ -420,11 +420,18 @@ static void scene_inspect(eb_store *store)
         scene_bad("eb_stats_get: %d done, %d dead, %d pending", (int)stats.done, (int)stats.dlq,
                   (int)stats.pending);
 }
-static void play_inspect(void)
+static void play_inspect(void) { scene_inspect(eb_bus_store(w.bus)); }
+static void play_reader(void)
+{
+    eb_stats stats;
+    CALL(eb_stats_get(eb_bus_store(w.bus), &stats));
+}
+static void play_store(void)
 {
     eb_store *store = NULL;
-    if (w.bus) scene_inspect(eb_bus_store(w.bus));
-    if (CALL(eb_store_open(&store, &w.options)) == EB_OK) scene_inspect(store);
+    eb_result rc = CALL(eb_store_open(&store, &w.options));
+    if ((rc == EB_OK) != (store != NULL)) scene_bad("eb_store_open: %s", eb_strerror(rc));
+    if (rc == EB_OK) scene_inspect(store);
     eb_store_close(store);
 }
 
@@ -472,28 +479,30 @@ static void play_shutdown(void)
 typedef struct scene {
     const char *name;
     const scene_file *file;
-    int ready; /* 0: no bus yet; 1: open; 2: with a handler and started */
+    int ready; /* 0: no bus yet; 1: open; 2: besides, it has been looked at; 3: started */
     void (*before)(void), (*play)(void);
 } scene;
 
 static const scene scenes[] = {
     {"first_open", NULL, 0, NULL, play_open},
     {"open", &scene_history, 0, NULL, play_open},
-    {"post", &scene_history, 1, NULL, play_post},
-    {"send", &scene_history, 1, NULL, play_send},
-    {"publish", &scene_history, 2, NULL, play_publish},
-    {"dispatch", &scene_history, 2, before_dispatch, play_dispatch},
-    {"retry", &scene_history, 2, before_retry, play_drain},
-    {"death", &scene_history, 2, before_death, play_drain},
-    {"snooze", &scene_history, 2, before_snooze, play_drain},
-    {"subscribe", &scene_history, 2, NULL, play_subscribe},
-    {"start", &scene_history, 1, NULL, play_start},
-    {"inspect", &scene_history, 1, NULL, play_inspect},
-    {"dlq_retry", &scene_history, 2, NULL, play_dlq_retry},
-    {"move", &scene_history, 1, NULL, play_move},
-    {"purge", &scene_history, 1, NULL, play_purge},
+    {"post", &scene_history, 2, NULL, play_post},
+    {"send", &scene_history, 2, NULL, play_send},
+    {"publish", &scene_history, 3, NULL, play_publish},
+    {"dispatch", &scene_history, 3, before_dispatch, play_dispatch},
+    {"retry", &scene_history, 3, before_retry, play_drain},
+    {"death", &scene_history, 3, before_death, play_drain},
+    {"snooze", &scene_history, 3, before_snooze, play_drain},
+    {"subscribe", &scene_history, 3, NULL, play_subscribe},
+    {"start", &scene_history, 2, NULL, play_start},
+    {"reader", &scene_history, 1, NULL, play_reader},
+    {"inspect", &scene_history, 2, NULL, play_inspect},
+    {"store", &scene_history, 0, NULL, play_store},
+    {"dlq_retry", &scene_history, 3, NULL, play_dlq_retry},
+    {"move", &scene_history, 2, NULL, play_move},
+    {"purge", &scene_history, 2, NULL, play_purge},
     {"recovery", &scene_crashed, 0, NULL, play_recovery},
-    {"shutdown", &scene_history, 2, before_shutdown, play_shutdown},
+    {"shutdown", &scene_history, 3, before_shutdown, play_shutdown},
 };
 enum { SCENES = (int)(sizeof scenes / sizeof *scenes) };
 
@@ -501,7 +510,7 @@ enum { SCENES = (int)(sizeof scenes / sizeof *scenes) };
 
 static char scene_command[160]; /* the step under way, as a command line */
 
-/* A crash says where it happened, too. */
+/* A crash says where it happened, too, and so does a step that does not end. */
 static void scene_crash(int sig)
 {
     ssize_t n = write(2, "\ncrash in: ", 11);
@@ -534,6 +543,7 @@ static void scene_init(const char *name, const eb_allocator *allocator)
     if (allocator) w.options.allocator = *allocator;
     signal(SIGABRT, scene_crash);
     signal(SIGSEGV, scene_crash);
+    signal(SIGALRM, scene_crash);
     w.heal = vfs_heal;
     scene_files();
 }
@@ -550,10 +560,12 @@ static void scene_prepare(const scene *s)
     w.why[0] = 0;
     w.begin = 0;
     w.judged = 0;
+    alarm(60);
     sqlite3_test_control(SQLITE_TESTCTRL_PRNG_SEED, 1, NULL);
     scene_restore(s->file);
     if (s->ready >= 1) scene_open();
-    if (s->ready >= 2) {
+    if (s->ready >= 2) play_reader(); /* it opens a connection: that is the scene "reader" */
+    if (s->ready >= 3) {
         scene_subscribe();
         scene_start();
     }
