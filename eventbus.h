@@ -248,6 +248,7 @@ CONFIGURATION
         EB_READY_BYTES       8 MiB: the same in bytes
         EB_CLAIM_MAX         64: events claimed in one commit while handlers are quick
         EB_ACK_DELAY_MS      2: how long an ack may wait for a commit to ride on
+        EB_WAL_PAGES         1000: how often the WAL is copied into the database
         EB_LOST_MAX          16: threads that may be left behind in handlers that do not return
 
     Everything else is in eb_options. All-zero is the default; a number that may mean "none" takes
@@ -717,6 +718,9 @@ EB_API int eb_match(const char *pattern, const char *type);
 #endif
 #ifndef EB_ACK_DELAY_MS
 #define EB_ACK_DELAY_MS 2 /* how long an ack may wait for a commit to ride on */
+#endif
+#ifndef EB_WAL_PAGES
+#define EB_WAL_PAGES 1000 /* the WAL is copied into the database every so many pages */
 #endif
 #ifndef EB_LOST_MAX
 #define EB_LOST_MAX 16 /* worker threads that may be left behind in stuck handlers */
@@ -1621,6 +1625,8 @@ struct eb_store {
     int must_reopen;       /* a commit's fsync failed: this connection is not to be trusted */
     int must_checkpoint;   /* and until a TRUNCATE checkpoint succeeds, nothing is durable */
     int64_t data_version;
+    int wal_frames;     /* in the WAL, by the last commit of ours */
+    int wal_done;       /* of these, seen by the last checkpoint; also under lock */
     /* under read_lock; a second connection, so that looking never holds up publishing */
     ebi_mutex read_lock;
     ebi_db reader;
@@ -1954,6 +1960,17 @@ EBI_FN eb_result ebi_db_open(eb_store *store, ebi_db *db, int flags)
     return result;
 }
 
+/* SQLite tells the length of the WAL after each commit. This takes the place of its own automatic
+** checkpoint, which would make a publisher wait for two fsyncs: see ebi_writer_checkpoint(). */
+EBI_FN int ebi_db_wal_hook(void *arg, sqlite3 *handle, const char *name, int frames)
+{
+    eb_store *store = (eb_store *)arg;
+    (void)handle;
+    (void)name;
+    store->wal_frames = frames;
+    return SQLITE_OK;
+}
+
 /* The switch to WAL can be refused while another process opens the same new file, whatever the busy
 ** handler says: try until the busy timeout. A database in memory stays as it is. */
 EBI_FN eb_result ebi_db_wal(eb_store *store, ebi_db *db)
@@ -1967,6 +1984,7 @@ EBI_FN eb_result ebi_db_wal(eb_store *store, ebi_db *db)
         ebi_sleep_ms(store, 5);
     }
     if (rc == EB_OK) rc = ebi_db_pragma(db, "journal_size_limit", "33554432", "33554432");
+    if (rc == EB_OK) sqlite3_wal_hook(db->handle, ebi_db_wal_hook, store);
 #if defined(__APPLE__)
     if (rc == EB_OK) rc = ebi_db_pragma(db, "fullfsync", "1", "1");
 #endif
@@ -2428,6 +2446,7 @@ EBI_FN void ebi_engine_outcomes_take(eb_store *store);
 EBI_FN eb_result ebi_engine_outcomes_apply(eb_store *store);
 EBI_FN void ebi_engine_outcomes_end(eb_store *store, eb_result rc);
 EBI_FN void ebi_engine_resync(eb_store *store);
+EBI_FN int ebi_keeper_checkpoints(eb_store *store);
 
 EBI_FN void ebi_req_init(ebi_req *r, eb_result (*func)(eb_store *, void *),
                          void (*after)(eb_store *, void *, eb_result), void *arg, int level)
@@ -2474,7 +2493,10 @@ EBI_FN eb_result ebi_writer_reopen(eb_store *store)
     eb_result rc = EB_OK;
     int code;
     EB_ASSERT(store->leading);
-    if (store->in_memory) store->must_reopen = 0;
+    if (store->in_memory) {
+        ebi_db_rollback(store, &store->writer);
+        store->must_reopen = 0;
+    }
     if (store->must_reopen) {
         store->must_checkpoint = 1;
         ebi_db_close(&store->writer);
@@ -2551,6 +2573,32 @@ EBI_FN eb_result ebi_writer_one_by_one(eb_store *store, ebi_req *list, int outco
     return outcomes ? ebi_writer_transaction(store, NULL, EB_DURABLE_NORMAL, 1) : EB_OK;
 }
 
+/* Checkpoints. Every EB_WAL_PAGES pages the WAL is copied into the database, by the keeper on a
+** connection of its own, so that nobody waits. That alone need not be enough: SQLite begins the WAL
+** anew only if a writer finds all of it copied, and under load it never does. So when the WAL is
+** four times as long, the leader itself copies the little that is left. Without a keeper it is
+** always the leader. After the commit is acknowledged; the lead is kept, the lock is not. */
+EBI_FN void ebi_writer_checkpoint(eb_store *store)
+{
+    sqlite3 *handle = store->writer.handle;
+    int rc;
+    EB_ASSERT(store->leading);
+    rc = sqlite3_wal_checkpoint_v2(handle, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+    if ((rc & 0xFF) == SQLITE_IOERR) store->must_reopen = 1; /* what it read may not be on disk */
+}
+
+/* Whether that is due, and for whom. Lock held on entry and exit; by the leader. */
+EBI_FN void ebi_writer_look_at_wal(eb_store *store)
+{
+    if (store->wal_frames < store->wal_done) store->wal_done = 0; /* it began anew */
+    if (store->wal_frames - store->wal_done < EB_WAL_PAGES) return;
+    if (store->wal_frames < 4 * EB_WAL_PAGES && ebi_keeper_checkpoints(store)) return;
+    store->wal_done = store->wal_frames;
+    ebi_mutex_unlock(&store->lock);
+    ebi_writer_checkpoint(store);
+    ebi_mutex_lock(&store->lock);
+}
+
 /* Leads: commits own and everything that waits. Lock held on entry and exit, not in between. */
 EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
 {
@@ -2588,6 +2636,7 @@ EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
         if (r != own) ebi_cond_signal(&r->cond);
     }
     ebi_engine_outcomes_end(store, outcome); /* last, as in the transaction */
+    if (rc == EB_OK) ebi_writer_look_at_wal(store);
 }
 
 /* Passes the lead on to the next in the queue, or to nobody. Lock held. */
@@ -2782,6 +2831,7 @@ struct eb_bus {
     size_t max_payload;
     ebi_policy policy;
     ebi_db owner; /* the side file we hold while started; the thread that starts or stops */
+    ebi_db checker; /* for checkpoints; the keeper's */
     int64_t incarnation; /* of this start; set by eb_start */
     /* under the lock */
     int state, refs;             /* refs: the user and every thread left behind */
@@ -2805,7 +2855,7 @@ struct eb_bus {
     ebi_run *pump_run;
     ebi_thread_id pump_thread;
     ebi_waiter *waiters;
-    int drainers, look; /* look: eb_wake */
+    int drainers, look, checkpoint; /* look: eb_wake; checkpoint: the keeper shall */
     int64_t outcome_since_us, backoff_ms, retry_at_us; /* retry_at_us 0: no failure */
     eb_result outcome_rc; /* why outcomes could not be recorded the last time */
     int64_t published, delivered, failed_attempts, died, stale;
@@ -4486,6 +4536,36 @@ EBI_FN void ebi_look_outside(eb_bus *bus)
     ebi_mutex_unlock(&store->lock);
 }
 
+/* Leaves a checkpoint to the keeper, if there is one. Lock held. */
+EBI_FN int ebi_keeper_checkpoints(eb_store *store)
+{
+    eb_bus *bus = ebi_bus_of(store);
+    if (!bus || !bus->keeper_alive) return 0;
+    store->wal_done = store->wal_frames;
+    bus->checkpoint = 1;
+    ebi_cond_signal(&bus->keeper);
+    return 1;
+}
+
+/* The keeper's checkpoint. No lock held. */
+EBI_FN void ebi_keeper_checkpoint(eb_bus *bus)
+{
+    eb_store *store = &bus->store;
+    eb_result rc = EB_OK;
+    int code;
+    if (!bus->checker.handle) rc = ebi_db_open(store, &bus->checker, 0);
+    if (rc == EB_OK) rc = ebi_db_level(&bus->checker, store->durability);
+    if (rc != EB_OK) return; /* the leader will do it */
+    code = sqlite3_wal_checkpoint_v2(bus->checker.handle, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL,
+                                     NULL);
+    if ((code & 0xFF) != SQLITE_IOERR) return;
+    ebi_db_error(&bus->checker, code, "checkpoint");
+    ebi_log_note(store, EB_LOG_ERROR, "checkpoint failed", ebi_error_text);
+    ebi_writer_enter(store);
+    store->must_reopen = 1; /* what it read may not be on disk */
+    ebi_writer_leave(store);
+}
+
 /* The earliest run that is over its deadline, or NULL; *next_us: when to look again. Lock held. */
 EBI_FN ebi_run *ebi_keeper_overdue(eb_bus *bus, int64_t now_us, int64_t *next_us)
 {
@@ -4567,6 +4647,13 @@ EBI_FN void *ebi_keeper_main(void *arg)
             }
             if (due < next_us) next_us = due;
         }
+        if (bus->checkpoint) {
+            bus->checkpoint = 0;
+            ebi_mutex_unlock(&store->lock);
+            ebi_keeper_checkpoint(bus);
+            ebi_mutex_lock(&store->lock);
+            continue;
+        }
         if (poll_us == 0) poll_us = now_us + bus->idle_poll_ms * 1000;
         if (bus->look || (bus->idle_poll_ms >= 0 && poll_us <= now_us)) {
             bus->look = 0;
@@ -4590,6 +4677,7 @@ EBI_FN void *ebi_keeper_main(void *arg)
         ebi_cond_wait(&bus->keeper, &store->lock, next_us - now_us);
     }
     ebi_mutex_unlock(&store->lock);
+    ebi_db_close(&bus->checker);
     ebi_bus_finish(bus);
     ebi_mutex_lock(&store->lock);
     bus->keeper_alive = 0;

@@ -50,7 +50,7 @@ static void strand(const eb_options *options, b_samples *raw_ms)
     B_OK(eb_send(bus, batch, STUCK, NULL));
     eb_destroy(bus);
     db = b_connect(options->path, EB_DURABLE_FULL);
-    b_sql(db, "UPDATE events SET status = 'processing'");
+    b_sql(db, "UPDATE events SET status = 'processing' WHERE status = 'pending'");
     if (sqlite3_total_changes(db) < STUCK) b_die("strand", "no event became stuck");
     begin = b_ns();
     b_sql(db, "BEGIN IMMEDIATE; UPDATE deliveries SET seq = seq; COMMIT");

@@ -13,7 +13,7 @@
 ** is the state at the cut. cv_survivor() makes the disk that the next start finds: un-synced data is
 ** kept, dropped, or each piece kept, dropped, or torn into 512-byte sectors, some with garbage.
 **
-** cv_fail() makes the n-th call of one kind fail instead, once or from then on. A failed sync can
+** cv_fail() makes the n-th call of one kind fail instead, once or for a while. A failed sync can
 ** also do what Linux does: forget that the pages were dirty (see CV_FAIL_SYNC_LOSES).
 **
 ** One thread only. No allocation is checked: a test that runs out of memory may stop.
@@ -103,8 +103,9 @@ typedef struct cv_disk {
     int64_t points, cut_at;   /* cut points so far; the one where the power goes, 0: none */
     int dead;                 /* it has gone */
     int64_t syncs, written;   /* totals, to see what a workload does */
-    int fail_kind, fail_sticky;
-    int64_t fail_at;          /* calls of fail_kind until it fails; 0: not armed or done */
+    int fail_kind;
+    int64_t fail_at;          /* the how-manieth call of fail_kind fails; 0: none */
+    int64_t fail_times;       /* and how many then */
     int64_t failed;           /* how many calls failed that way */
 } cv_disk;
 
@@ -235,17 +236,17 @@ CV_FN int cv_fault(cv_disk *d, int kind)
         d->fail_at--;
         return 0;
     }
-    if (!d->fail_sticky) d->fail_at = 0;
+    if (--d->fail_times == 0) d->fail_at = 0;
     d->failed++;
     return 1;
 }
 
-/* The n-th call (from 1) of a kind from now on fails; sticky: all later ones too. n 0: none. */
-CV_FN void cv_fail(cv_disk *d, int kind, int64_t n, int sticky)
+/* From the n-th call (from 1) of a kind on, so many fail; then the disk works again. n 0: none. */
+CV_FN void cv_fail(cv_disk *d, int kind, int64_t n, int64_t times)
 {
     d->fail_kind = kind;
     d->fail_at = n;
-    d->fail_sticky = sticky;
+    d->fail_times = times;
 }
 
 /* ---- un-synced data ------------------------------------------------------------------------------ */

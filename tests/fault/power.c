@@ -9,7 +9,7 @@
 ** checks what the third finds. Creation, recovery, checkpoints and shutdown lie among the points.
 **
 **     power                         3000 cuts, seed 1, and 200 compound faults
-**     power CUTS SEED               another number of cuts, another seed
+**     power CUTS SEED COMPOUND      other numbers, another seed
 **     power --replay MODE SEED CUT  one cut alone; every failure prints this line
 **     power --compound SEED         one compound fault alone; likewise
 **
@@ -51,7 +51,7 @@ typedef struct world {
 } world;
 
 static world w;
-static long arg_cuts = 3000;
+static long arg_cuts = 3000, arg_compound = 200;
 static uint64_t arg_seed = 1;
 
 static int talkative; /* replaying: say what happens */
@@ -626,18 +626,18 @@ static void survey_kill(const cv_disk *left)
 static cv_disk *troubled_life(cv_random *r)
 {
     cv_disk *disk = new_world(), *next;
-    int kind = 1 + cv_below(r, CV_FAIL_KINDS - 1), sticky = cv_below(r, 3) == 0;
+    int kind = 1 + cv_below(r, CV_FAIL_KINDS - 1), times = cv_below(r, 3) ? 1 : 100;
     int healed = cv_below(r, 2), cut = cv_below(r, 2);
     /* What a failed sync lost cannot be had back if the power goes before the bus noticed. */
     if (kind == CV_FAIL_SYNC_LOSES && !healed) cut = 0;
-    say("fault %d%s, %s%s", kind, sticky ? ", sticky" : "", cut ? "cut" : "kill",
+    say("fault %d, %d times, %s%s", kind, times, cut ? "cut" : "kill",
         healed ? " after it works again" : "");
     boot(disk, 1);
     begin();
     work(3);
     w.faults = FAULTS_IO;
     cv_fail(disk, kind, 1 + cv_below(r, kind == CV_FAIL_WRITE || kind == CV_FAIL_SHM ? 60 : 12),
-            sticky);
+            times);
     if (!healed) disk->cut_at = disk->points + 1 + cv_below(r, 120);
     work(8);
     if (healed) {
@@ -669,7 +669,7 @@ static void one_compound(uint64_t seed)
     boot(disk, 2);
     do kind = 1 + cv_below(&r, CV_FAIL_KINDS - 1); while (kind == CV_FAIL_SYNC_LOSES);
     say("fault %d at the second start", kind);
-    cv_fail(disk, kind, 1 + cv_below(&r, 20), 0);
+    cv_fail(disk, kind, 1 + cv_below(&r, 20), 1);
     w.faults = FAULTS_IO;
     begin();
     cv_fail(disk, CV_FAIL_NONE, 0, 0);
@@ -729,9 +729,9 @@ TEST off_is_seen_to_lose(void)
 
 TEST an_error_and_then_a_kill_or_a_cut_lose_nothing(void)
 {
-    long i, runs = arg_cuts / 15; /* 200 of 3000 */
+    long i;
     fresh_totals();
-    for (i = 0; i < runs && w.failures < 100; i++) one_compound(arg_seed + (uint64_t)i);
+    for (i = 0; i < arg_compound && w.failures < 100; i++) one_compound(arg_seed + (uint64_t)i);
     fprintf(stderr, "compound: %ld runs, seeds %llu to %llu\n", i, (unsigned long long)arg_seed,
             (unsigned long long)arg_seed + (uint64_t)i - 1);
     ASSERT_EQ_FMT(0, w.failures, "%d");
@@ -772,6 +772,7 @@ int main(int argc, char **argv)
     }
     if (argc > 1) arg_cuts = strtol(argv[1], NULL, 10);
     if (argc > 2) arg_seed = strtoull(argv[2], NULL, 10);
+    if (argc > 3) arg_compound = strtol(argv[3], NULL, 10);
     {
         char *no_args[2] = {argv[0], NULL};
         argc = 1;
