@@ -693,6 +693,40 @@ static void one_compound(uint64_t seed)
         fprintf(stderr, "\npower --compound %llu\n    %s\n", (unsigned long long)seed, w.why);
 }
 
+/* Every write of one eb_post fails once, on both kinds of disks; returns how many there were. */
+static int failed_writes(int safe_overwrite)
+{
+    int n, reached = 1;
+    for (n = 1; reached && !w.why[0]; n++) {
+        cv_disk *disk, *left;
+        eb_result rc;
+        setting(EB_DURABLE_FULL, 1);
+        cv_disk_free(new_world());
+        disk = cv_disk_new(safe_overwrite);
+        boot(disk, 1);
+        begin();
+        do_post();
+        cv_fail(disk, CV_FAIL_WRITE, n, 1);
+        w.faults = FAULTS_IO;
+        rc = do_post();
+        w.faults = FAULTS_NONE;
+        reached = disk->failed > 0;
+        cv_fail(disk, CV_FAIL_NONE, 0, 0);
+        end();
+        ledger_crashed(&w.book);
+        left = cv_after_kill(disk);
+        cv_disk_free(disk);
+        survey_kill(left);
+        cv_mounted = left;
+        if (!w.why[0] && ledger_check(&w.book, PATH, 0)) bad("%s", w.book.why);
+        cv_disk_free(left);
+        if (w.why[0])
+            fprintf(stderr, "write %d of a commit fails, safe_overwrite %d, eb_post: %s\n    %s\n", n,
+                    safe_overwrite, eb_strerror(rc), w.why);
+    }
+    return n - 2;
+}
+
 static void fresh_totals(void)
 {
     w.cuts = w.second_cuts = w.points = w.lost = w.losing_cuts = w.unreadable = 0;
@@ -735,6 +769,15 @@ TEST an_error_and_then_a_kill_or_a_cut_lose_nothing(void)
     fprintf(stderr, "compound: %ld runs, seeds %llu to %llu\n", i, (unsigned long long)arg_seed,
             (unsigned long long)arg_seed + (uint64_t)i - 1);
     ASSERT_EQ_FMT(0, w.failures, "%d");
+    PASS();
+}
+
+TEST a_failed_write_of_a_commit_means_what_it_says(void)
+{
+    ASSERT(failed_writes(1) >= 4); /* two writes per page */
+    ASSERT_STR_EQ("", w.why);
+    ASSERT(failed_writes(0) >= 6);
+    ASSERT_STR_EQ("", w.why);
     PASS();
 }
 
@@ -781,6 +824,7 @@ int main(int argc, char **argv)
         RUN_TEST(full_loses_nothing_that_was_acknowledged);
         RUN_TEST(normal_is_consistent_and_loses_only_the_newest);
         RUN_TEST(off_is_seen_to_lose);
+        RUN_TEST(a_failed_write_of_a_commit_means_what_it_says);
         RUN_TEST(an_error_and_then_a_kill_or_a_cut_lose_nothing);
         GREATEST_MAIN_END();
     }

@@ -1,0 +1,133 @@
+/* ladder_io.c - a disk that fails at any moment loses nothing.
+**
+** For every scene of scenes.h and every kind of disk operation of vfs.h the n-th operation fails, n = 1,
+** 2, 3, ... until the scene does not reach it any more: with an I/O error, as a full disk, or as a
+** locked file; once, or from then on until the disk is healed. Every call must succeed or say what
+** happened; nothing may leak; the same bus must work when the disk does; the ledger must agree: what
+** was refused is not there, what was acknowledged is, and EB_ERR_UNKNOWN means either.
+**
+** A failure prints how to replay it alone: ./ladder_io post sync ioerr once 3
+*/
+#include "scenes.h"
+
+static const char *const codes[] = {"ioerr", "full", "busy"};
+enum { CODES = (int)(sizeof codes / sizeof *codes) };
+static const char *const modes[] = {"once", "sticky"};
+
+static struct { int kind, code, sticky; int64_t at; } plan;
+static int64_t our_blocks, steps_taken, unknown_answers;
+
+static void *our_resize(void *ptr, size_t size, void *user)
+{
+    void *at;
+    (void)user;
+    if (size == 0) {
+        our_blocks -= ptr != NULL;
+        free(ptr);
+        return NULL;
+    }
+    at = realloc(ptr, size);
+    our_blocks += at && !ptr;
+    return at;
+}
+
+static void arm(void) { vfs_arm(vfs_names[plan.kind], plan.code, plan.at, plan.sticky); }
+
+/* The name of the fault, "unknown" from a commit, and a wait that ran out; a lock that cannot be had
+** when starting looks like another owner. */
+static int allowed(const char *call, eb_result rc)
+{
+    unknown_answers += rc == EB_ERR_UNKNOWN;
+    if (rc == EB_ERR_UNKNOWN) return 1;
+    if (rc == EB_ERR_TIMEOUT) return strncmp(call, "eb_drain", 8) == 0;
+    if (rc == EB_ERR_OWNED) return plan.code == VFS_BUSY && strncmp(call, "eb_start", 8) == 0;
+    if (rc == EB_ERR_IO) return plan.code == VFS_IOERR;
+    if (rc == EB_ERR_FULL) return plan.code == VFS_FULL;
+    if (rc == EB_ERR_BUSY) return plan.code == VFS_BUSY;
+    return 0;
+}
+
+/* The scene with the at-th operation failing; 0: it noticed nothing, there are fewer. */
+static int step(const scene *s, int kind, int code, int sticky, int64_t at)
+{
+    int64_t blocks = our_blocks, noticed;
+    sqlite3_int64 used = sqlite3_memory_used();
+    snprintf(scene_command, sizeof scene_command, "./ladder_io %s %s %s %s %lld", s->name,
+             vfs_names[kind], codes[code], modes[sticky], (long long)at);
+    plan.kind = kind;
+    plan.code = code;
+    plan.sticky = sticky;
+    plan.at = at;
+    scene_prepare(s);
+    scene_play(s, arm);
+    noticed = vfs_fired();
+    if (our_blocks != blocks) scene_bad("%d blocks of ours leak", (int)(our_blocks - blocks));
+    if (sqlite3_memory_used() != used)
+        scene_bad("%d bytes of SQLite's leak", (int)(sqlite3_memory_used() - used));
+    scene_check();
+    return noticed > 0;
+}
+
+/* All steps of one scene with one kind of operation and one code. */
+TEST climb(const scene *s, int kind, int code)
+{
+    static char said[60];
+    int64_t at = 0, sum = 0;
+    int failures = 0, sticky;
+    for (sticky = 0; sticky < 2; sticky++) {
+        for (at = 1; failures < 5; at++, steps_taken++, sum++) {
+            int noticed = step(s, kind, code, sticky, at);
+            if (w.wrong) {
+                failures++;
+                fprintf(stderr, "\n%s\n    %s\n", scene_command, w.why);
+            }
+            if (!noticed) break;
+        }
+    }
+    if (failures) FAILm("see above");
+    snprintf(said, sizeof said, "%lld steps", (long long)sum);
+    PASSm(said);
+}
+
+static int replay(char **argv)
+{
+    int i, kind, code, sticky;
+    for (i = 0; i < SCENES; i++)
+        for (kind = 0; kind < VFS_KIND_COUNT; kind++)
+            for (code = 0; code < CODES; code++)
+                for (sticky = 0; sticky < 2; sticky++) {
+                    if (strcmp(scenes[i].name, argv[1]) || strcmp(vfs_names[kind], argv[2]) ||
+                        strcmp(codes[code], argv[3]) || strcmp(modes[sticky], argv[4])) continue;
+                    printf("noticed: %d\n", step(&scenes[i], kind, code, sticky, atoll(argv[5])));
+                    printf("%s\n", w.wrong ? w.why : "nothing is wrong");
+                    return w.wrong != 0;
+                }
+    fprintf(stderr, "%s SCENE KIND ioerr|full|busy once|sticky N\n", argv[0]);
+    return 2;
+}
+
+GREATEST_MAIN_DEFS();
+int main(int argc, char **argv)
+{
+    static const eb_allocator ours = {our_resize, NULL};
+    int i, kind, code;
+    char suffix[80];
+    scene_init("ladder-io", &ours);
+    w.allowed = allowed;
+    if (argc == 6) return replay(argv);
+    {
+        GREATEST_MAIN_BEGIN();
+        for (i = 0; i < SCENES; i++)
+            for (kind = 0; kind < VFS_KIND_COUNT; kind++)
+                for (code = 0; code < CODES; code++) {
+                    snprintf(suffix, sizeof suffix, "%s_%s_%s", scenes[i].name, vfs_names[kind],
+                             codes[code]);
+                    greatest_set_test_suffix(suffix);
+                    RUN_TESTp(climb, &scenes[i], kind, code);
+                }
+        scene_fini();
+        printf("\n%lld failed disk operations survived, %lld answers were \"unknown\"",
+               (long long)steps_taken, (long long)unknown_answers);
+        GREATEST_MAIN_END();
+    }
+}
