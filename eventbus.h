@@ -57,9 +57,9 @@ CONTENTS
 
         >>config        What can be set before including, and platform facts
         >>platform      Mutex, condition, thread, clock, process id
-        >>results       Texts, and the calling thread's last error
         >>text          UTF-8, JSON, times, ids, error lists
         >>glob          The one pattern language
+        >>results       Texts, and the calling thread's last error
         >>sql           Every statement, in one list
         >>types         The store and its connection
         >>memory        One allocator
@@ -997,25 +997,6 @@ EBI_FN int ebi_thread_same(ebi_thread_id a, ebi_thread_id b) { return a == b; }
 #endif
 
 /* ===========================================================================
-** >>results   Texts, and the calling thread's last error            [private]
-** ======================================================================== */
-
-static EBI_THREAD_LOCAL char ebi_error_text[512];
-
-/* Remembers why a call on this thread fails, and passes the result through:
-** `return ebi_error(EB_ERR_ARG, "...")`. */
-EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...) EB_PRINTF(2, 3);
-EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
-{
-    va_list args;
-    EB_ASSERT(result < 0);
-    va_start(args, fmt);
-    vsnprintf(ebi_error_text, sizeof ebi_error_text, fmt, args);
-    va_end(args);
-    return result;
-}
-
-/* ===========================================================================
 ** >>text   UTF-8, JSON, times, ids, error lists                     [private]
 ** ========================================================================
 ** Pure functions; no allocation, no recursion, no locale. */
@@ -1039,6 +1020,16 @@ EBI_FN size_t ebi_utf8_len(const unsigned char *s, size_t n)
     for (i = 2; i < len; i++)
         if ((s[i] & 0xC0) != 0x80) return 0;
     return len;
+}
+
+/* n, or less if the text would end within a character there. */
+EBI_FN size_t ebi_utf8_cut(const char *text, size_t n)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    size_t i = n;
+    while (i > 0 && n - i < 3 && (s[i - 1] & 0xC0) == 0x80) i--; /* back to its first byte */
+    if (i == 0 || s[i - 1] < 0xC0) return n;
+    return ebi_utf8_len(s + i - 1, n - i + 1) ? n : i - 1;
 }
 
 /* Length of text if it is 1 to max bytes of UTF-8 without spaces and control characters, else 0. */
@@ -1441,6 +1432,26 @@ EBI_FN int ebi_glob(const char *pattern, const char *type)
 }
 
 /* ===========================================================================
+** >>results   Texts, and the calling thread's last error            [private]
+** ======================================================================== */
+
+static EBI_THREAD_LOCAL char ebi_error_text[512];
+
+/* Remembers why a call on this thread fails, and passes the result through:
+** `return ebi_error(EB_ERR_ARG, "...")`. */
+EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...) EB_PRINTF(2, 3);
+EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
+{
+    va_list args;
+    EB_ASSERT(result < 0);
+    va_start(args, fmt);
+    vsnprintf(ebi_error_text, sizeof ebi_error_text, fmt, args);
+    va_end(args);
+    ebi_error_text[ebi_utf8_cut(ebi_error_text, strlen(ebi_error_text))] = 0;
+    return result;
+}
+
+/* ===========================================================================
 ** >>sql   Every statement, in one list                              [private]
 ** ========================================================================
 ** '@' stands for the namespace prefix. Prepared once per connection, when first used. The hot path
@@ -1459,6 +1470,12 @@ EBI_FN int ebi_glob(const char *pattern, const char *type)
     "l.payload,l.metadata,l.ordering_key,l.idempotency_key,l.producer,d.errors"                    \
     " FROM @deliveries AS d JOIN @event_log AS l ON l.seq=d.seq "
 
+/* The first event that waits behind live event seq because of its ordering key. */
+#define EBI_SQL_KEY_NEXT_OF(seq)                                                                   \
+    "(SELECT min(n.seq) FROM @deliveries AS o JOIN @deliveries AS n"                               \
+    " ON n.ordering_key=o.ordering_key WHERE o.seq=" seq " AND n.seq>o.seq"                        \
+    " AND n.status='pending' AND n.due_ms IS NULL)"
+
 /* One event for the inspector; see ebi_list_add(). */
 #define EBI_SQL_LIST_LOG                                                                           \
     "SELECT l.seq,CASE WHEN d.seq IS NOT NULL THEN d.status WHEN f.seq IS NOT NULL THEN 'done'"    \
@@ -1474,10 +1491,11 @@ EBI_FN int ebi_glob(const char *pattern, const char *type)
     "x.metadata,x.ordering_key,x.idempotency_key,x.producer,nullif(x.subscription,''),x.errors"    \
     " FROM @dead_letters AS x "
 
-/* The filters of eb_query over alias t: ?1 after_seq ?2 seq or NULL ?3 pattern ?4 from ?5 to. */
+/* The filters of eb_query over alias t: ?1 after_seq ?2, ?9 seq and id ?3 pattern ?4 from ?5 to. */
 #define EBI_SQL_FILTER(t)                                                                          \
-    "WHERE " t ".seq>?1 AND (?2 IS NULL OR " t ".seq=?2) AND (?3 IS NULL OR eb_match(?3," t        \
-    ".type)) AND (?4 IS NULL OR " t ".created_at>=?4) AND (?5 IS NULL OR " t ".created_at<=?5)"
+    "WHERE " t ".seq>?1 AND (?2 IS NULL OR (" t ".seq=?2 AND " t ".id=?9))"                        \
+    " AND (?3 IS NULL OR eb_match(?3," t ".type)) AND (?4 IS NULL OR " t ".created_at>=?4)"        \
+    " AND (?5 IS NULL OR " t ".created_at<=?5)"
 #define EBI_SQL_FILTER_DEAD EBI_SQL_FILTER("x") " AND (?8 IS NULL OR x.subscription=?8)"
 
 #define EBI_SQL_LIST(X)                                                                            \
@@ -1510,6 +1528,7 @@ EBI_FN int ebi_glob(const char *pattern, const char *type)
                   " AND (token IS NOT NULL OR failed>0 OR suspect>0 OR snoozes>0) LIMIT 1")        \
     X(KEY_NEXT, "UPDATE @deliveries SET due_ms=?3 WHERE seq=(SELECT min(seq) FROM @deliveries"     \
                 " WHERE ordering_key=?1 AND seq>?2 AND status='pending' AND due_ms IS NULL)")      \
+    X(KEY_PASS, "UPDATE @deliveries SET due_ms=?2 WHERE seq=" EBI_SQL_KEY_NEXT_OF("?1"))           \
     X(PARK, "UPDATE @deliveries SET status='pending',due_ms=NULL WHERE seq=?1 AND token IS NULL")  \
     X(REVOKE, "UPDATE @deliveries SET token=NULL WHERE seq=?1")                                    \
     X(DELETE_LIVE, "DELETE FROM @deliveries WHERE seq=?1 AND token IS ?2")                         \
@@ -2082,6 +2101,8 @@ static const char *const ebi_schema_v1[] = {
     " ELSE substr(d.errors,1,length(d.errors)-1)||',\"moved by operator\"]' END," EBI_SQL_NOW
     ",d.retried_at,d.retried_by FROM @deliveries AS d JOIN @event_log AS l ON l.seq=d.seq"
     " WHERE d.seq=old.seq AND old.status IN ('pending','processing') AND new.status='dlq';"
+    " UPDATE @deliveries SET due_ms=" EBI_SQL_NOW_MS " WHERE new.status='dlq'"
+    " AND seq=" EBI_SQL_KEY_NEXT_OF("old.seq") ";"
     " DELETE FROM @deliveries WHERE seq=old.seq AND old.status IN ('pending','processing')"
     " AND new.status='dlq';"
     " END",
@@ -2605,6 +2626,7 @@ EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
     ebi_req *r, *list = own, *last = own, *rest;
     int level = own->level, off = store->durability == EB_DURABLE_OFF;
     eb_result rc, outcome;
+    char text[sizeof ebi_error_text]; /* this thread's last error is not what befalls others */
     EB_ASSERT(store->leading && own->state == EBI_REQ_LEAD);
     while (store->queue_head && store->queue_head->func) {
         r = store->queue_head;
@@ -2617,6 +2639,7 @@ EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
     }
     ebi_engine_outcomes_take(store);
     ebi_mutex_unlock(&store->lock);
+    memcpy(text, ebi_error_text, sizeof text);
     rc = ebi_writer_transaction(store, list, off ? EB_DURABLE_OFF : level, 1);
     outcome = rc;
     if (rc == EB_ERR_UNKNOWN) {
@@ -2626,6 +2649,7 @@ EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
     } else if (rc != EB_OK) {
         for (r = list; r; r = r->next) ebi_req_end(r, rc);
     }
+    memcpy(ebi_error_text, text, sizeof text);
     EBI_YIELD();
     ebi_mutex_lock(&store->lock);
     store->commits += rc == EB_OK;
@@ -5452,8 +5476,9 @@ EBI_FN eb_result ebi_filter_init(const eb_store *store, const eb_query *q, ebi_f
 {
     memset(f, 0, sizeof *f);
     if (q) f->q = *q;
-    if (f->q.offset < 0 || f->q.limit < 0 || f->q.after_seq < 0)
-        return ebi_error(EB_ERR_ARG, "query: offset, limit or after_seq is negative");
+    if (f->q.offset < 0 || f->q.limit < 0 || f->q.after_seq < 0 || f->q.from_ms < 0 ||
+        f->q.to_ms < 0)
+        return ebi_error(EB_ERR_ARG, "query: a negative number");
     if (f->q.pattern && !ebi_text_name_len(f->q.pattern, EBI_TYPE_MAX))
         return ebi_error(EB_ERR_ARG, "query: the pattern is not 1 to 255 bytes of UTF-8");
     if (f->q.id) f->seq = ebi_id_seq(store->id_key, f->q.id);
@@ -5469,6 +5494,7 @@ EBI_FN void ebi_filter_bind(const ebi_filter *f, sqlite3_stmt *s, int dead)
     sqlite3_bind_int64(s, 1, f->q.after_seq);
     if (f->q.id) sqlite3_bind_int64(s, 2, f->seq);
     else sqlite3_bind_null(s, 2);
+    ebi_bind_text(s, 9, f->q.id);
     ebi_bind_text(s, 3, f->q.pattern);
     ebi_bind_text(s, 4, f->q.from_ms ? f->from : NULL);
     ebi_bind_text(s, 5, f->q.to_ms ? f->to : NULL);
@@ -5600,10 +5626,17 @@ EBI_FN eb_result ebi_dlq_move_func(eb_store *store, void *arg)
     ebi_dlq *d = (ebi_dlq *)arg;
     char now[EBI_TIME_LEN + 1];
     eb_result result = ebi_dlq_find(store, d, 1);
+    int64_t now_ms = ebi_now_ms(store);
+    sqlite3_stmt *s;
     int rc;
     if (result != EB_OK) return result;
-    ebi_time_text(ebi_now_ms(store), now);
-    rc = ebi_step_seq(store, EBI_SQL_REVOKE, d->seq);
+    ebi_time_text(now_ms, now);
+    s = ebi_db_stmt(store, &store->writer, EBI_SQL_KEY_PASS);
+    if (!s) return ebi_writer_error(store, ebi_db_code(&store->writer), "moving an event");
+    sqlite3_bind_int64(s, 1, d->seq);
+    sqlite3_bind_int64(s, 2, now_ms);
+    rc = ebi_db_step(s);
+    if (rc == SQLITE_OK) rc = ebi_step_seq(store, EBI_SQL_REVOKE, d->seq);
     if (rc == SQLITE_OK) rc = ebi_die_unclaimed(store, d->seq, d->reason, now);
     return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "moving to the dead letters");
 }
@@ -5731,8 +5764,8 @@ EBI_FN eb_result ebi_stats(eb_store *store, eb_stats *out)
     if (code != SQLITE_OK) rc = ebi_db_error(db, code, "reading statistics");
     ebi_reader_leave(store, db);
     ebi_mutex_lock(&store->lock);
-    out->commits = store->commits;
     if (bus) {
+        out->commits = store->commits;
         out->lost_workers = bus->lost_workers;
         out->published = bus->published;
         out->delivered = bus->delivered;
@@ -5797,8 +5830,9 @@ EB_API const char *eb_strerror(eb_result result)
 
 EB_API size_t eb_errmsg(char *buf, size_t cap)
 {
-    size_t n = strlen(ebi_error_text), k = n < cap ? n : cap ? cap - 1 : 0;
+    size_t n = strlen(ebi_error_text), k;
     if (!buf || cap == 0) return n;
+    k = n < cap ? n : ebi_utf8_cut(ebi_error_text, cap - 1);
     memcpy(buf, ebi_error_text, k);
     buf[k] = 0;
     return n;
