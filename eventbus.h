@@ -70,6 +70,7 @@ CONTENTS
         >>store         Opening, closing, reading
         >>writer        One connection, many callers, one commit
         >>engine        Ready queue, claims, attempts, outcomes
+        >>matching      From a type to its subscriptions
         >>publish       Messages into rows, some of them born claimed
         >>claims        From disk to the workers, and back after a crash
         >>attempts      Running the handlers of one event
@@ -1491,9 +1492,9 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
     "x.metadata,x.ordering_key,x.idempotency_key,x.producer,nullif(x.subscription,''),x.errors"    \
     " FROM @dead_letters AS x "
 
-/* The filters of eb_query over alias t: ?1 after_seq ?2, ?9 seq and id ?3 pattern ?4 from ?5 to. */
+/* The filters of eb_query over alias t: ?1 < seq <= ?2, ?3 pattern, ?4 from, ?5 to, ?9 id. */
 #define EBI_SQL_FILTER(t)                                                                          \
-    "WHERE " t ".seq>?1 AND (?2 IS NULL OR (" t ".seq=?2 AND " t ".id=?9))"                        \
+    "WHERE " t ".seq>?1 AND " t ".seq<=?2 AND (?9 IS NULL OR " t ".id=?9)"                         \
     " AND (?3 IS NULL OR eb_match(?3," t ".type)) AND (?4 IS NULL OR " t ".created_at>=?4)"        \
     " AND (?5 IS NULL OR " t ".created_at<=?5)"
 #define EBI_SQL_FILTER_DEAD EBI_SQL_FILTER("x") " AND (?8 IS NULL OR x.subscription=?8)"
@@ -1573,10 +1574,10 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
                  "updated_at) SELECT seq,'pending',?2,ordering_key,?3,?4,?3 FROM @dead_letters"    \
                  " WHERE subscription='' AND seq=?1")                                              \
     X(DLQ_DELETE, "DELETE FROM @dead_letters WHERE subscription='' AND seq=?1")                    \
-    X(DLQ_OLD, "SELECT seq FROM @dead_letters WHERE subscription='' AND created_at<=?1"            \
-               " ORDER BY created_at LIMIT ?2")                                                    \
-    X(DLQ_OLD_DEAD, "SELECT seq FROM @dead_letters WHERE subscription='' AND died_at<=?1"          \
-                    " LIMIT ?2")                                                                   \
+    X(DLQ_OLD, "SELECT seq FROM @dead_letters WHERE +subscription='' AND created_at<=?1"           \
+               " AND (?3>=0) ORDER BY created_at,seq LIMIT ?2")                                    \
+    X(DLQ_OLD_DEAD, "SELECT seq FROM @dead_letters WHERE subscription='' AND seq>?3"               \
+                    " AND died_at<=?1 ORDER BY seq LIMIT ?2")                                      \
     X(LOG_DELETE, "DELETE FROM @event_log WHERE seq=?1")                                           \
     X(META_GET, "SELECT value FROM @meta WHERE key=?1")                                            \
     X(META_REMOVED, "UPDATE @meta SET value=value+?1 WHERE key='removed'")                         \
@@ -2487,9 +2488,22 @@ EBI_FN void ebi_req_end(ebi_req *r, eb_result rc)
     if (rc < 0) memcpy(r->error, ebi_error_text, sizeof r->error);
 }
 
-/* Result of a statement on the writer. An I/O error of the COMMIT itself leaves the outcome open:
-** the commit record may be in the file already, and a crash would bring it back. Not if it was the
-** writing that failed: a record that is not whole has a wrong checksum. */
+/* Whether a COMMIT that failed with this code surely left nothing in the file. An I/O error leaves
+** that open: the commit record may be there already, and a crash would bring it back. Only a failed
+** write is clear: a record that is not whole has a wrong checksum. But where a sector is not safe
+** from its neighbours, SQLite writes more after the record, and it may be that which failed. */
+EBI_FN int ebi_writer_not_written(eb_store *store, int code)
+{
+    sqlite3_file *file = NULL;
+    if ((code & 0xFF) != SQLITE_IOERR && (code & 0xFF) != SQLITE_FULL) return 1;
+    if (code != SQLITE_IOERR_WRITE && code != SQLITE_FULL) return 0;
+    sqlite3_file_control(store->writer.handle, "main", SQLITE_FCNTL_FILE_POINTER, &file);
+    return store->in_memory || (file && file->pMethods &&
+                                (file->pMethods->xDeviceCharacteristics(file) &
+                                 SQLITE_IOCAP_POWERSAFE_OVERWRITE) != 0);
+}
+
+/* Result of a statement on the writer. */
 EBI_FN eb_result ebi_writer_error(eb_store *store, int rc, const char *what)
 {
     eb_result result = ebi_db_error(&store->writer, rc, what);
@@ -2571,7 +2585,7 @@ EBI_FN eb_result ebi_writer_transaction(eb_store *store, ebi_req *list, int leve
         code = ebi_db_run(store, &store->writer, EBI_SQL_COMMIT);
         if (code != SQLITE_OK) {
             rc = ebi_writer_error(store, code, "COMMIT");
-            if ((code & 0xFF) == SQLITE_IOERR && code != SQLITE_IOERR_WRITE) rc = EB_ERR_UNKNOWN;
+            if (!ebi_writer_not_written(store, code)) rc = EB_ERR_UNKNOWN;
         }
     }
     if (rc != EB_OK) ebi_db_rollback(store, &store->writer);
@@ -2778,16 +2792,22 @@ typedef struct ebi_policy { /* a resolved eb_retry_policy */
     int64_t *schedule_ms; /* owned */
 } ebi_policy;
 
+enum { EBI_SUB_TYPE, EBI_SUB_PREFIX, EBI_SUB_GLOB }; /* "a.b", "a.*", anything else */
+
 typedef struct ebi_sub {
     /* immutable */
-    struct ebi_sub *next; /* order of subscribing; the link itself is under the lock */
     eb_id id;
+    int kind;
+    uint32_t hash;
+    size_t length; /* of the pattern without its star at the end */
     char *pattern;
     eb_handler handler;
     void *user;
     int64_t order, timeout_ms; /* timeout -1: none */
     ebi_policy policy;
     /* under the lock */
+    struct ebi_sub *next, *previous;      /* in order of subscribing */
+    struct ebi_sub *next_type, *next_id;  /* in the tables, see >>matching */
     int calls;   /* running now */
     int removed; /* unsubscribed; freed when calls reaches 0 */
     int paused;  /* too many of its handlers never returned */
@@ -2860,7 +2880,9 @@ struct eb_bus {
     /* under the lock */
     int state, refs;             /* refs: the user and every thread left behind */
     ebi_cond work, keeper, news; /* for workers, for the keeper, for everybody who waits */
-    ebi_sub *subs, *subs_last;
+    ebi_sub *subs, *subs_last, **by_type, **by_id, *globs;
+    size_t sub_count, table_mask;
+    int prefixes[EBI_TYPE_MAX + 1]; /* how many patterns "prefix*" have this length */
     int64_t sub_order;
     ebi_entry *ready, *ready_last, *claimed, *claimed_last, *outcomes, *outcomes_last;
     int ready_count, claimed_count, reserved; /* reserved: born claimed, commit under way */
@@ -3018,33 +3040,6 @@ EBI_FN int ebi_waiters_any(const eb_bus *bus, int64_t seq)
     for (w = bus->waiters; w; w = w->next)
         if (w->seq == seq) return 1;
     return 0;
-}
-
-/* ---- subscriptions that match ---- */
-
-/* The next subscription after `order` that matches type, NULL: none. Lock held. */
-EBI_FN ebi_sub *ebi_subs_next(const eb_bus *bus, const char *type, int64_t order)
-{
-    ebi_sub *s;
-    for (s = bus->subs; s; s = s->next)
-        if (s->order > order && ebi_glob(s->pattern, type)) return s;
-    return NULL;
-}
-
-/* What an event of this type meets now. *attempts: the largest max_retries + 1 of the handlers, for
-** recovery after a crash in one of them. Lock held. */
-enum { EBI_MATCH_NONE, EBI_MATCH_YES, EBI_MATCH_PAUSED };
-EBI_FN int ebi_subs_match(const eb_bus *bus, const char *type, int *attempts)
-{
-    const ebi_sub *s;
-    int result = EBI_MATCH_NONE;
-    *attempts = 1;
-    for (s = ebi_subs_next(bus, type, 0); s; s = ebi_subs_next(bus, type, s->order)) {
-        if (s->paused) return EBI_MATCH_PAUSED;
-        result = EBI_MATCH_YES;
-        if (s->policy.max_retries >= *attempts) *attempts = s->policy.max_retries + 1;
-    }
-    return result;
 }
 
 /* ---- retry ---- */
@@ -3268,6 +3263,162 @@ EBI_FN int ebi_outcome_push(eb_bus *bus, ebi_entry *e, int outcome)
     ebi_entry_push(&bus->outcomes, &bus->outcomes_last, e);
     if (!urgent && first) ebi_cond_signal(&bus->keeper);
     return urgent;
+}
+
+/* ===========================================================================
+** >>matching   From a type to its subscriptions                     [private]
+** ========================================================================
+** Most patterns are a plain type or end in their only star. Those are found by hash: a type is
+** hashed byte by byte, and wherever some pattern "prefix*" has that length, the hash so far is
+** looked up; the whole one finds the plain types. The few others are tried one by one. So ten
+** thousand subscriptions do not slow down an event that one of them wants. All under the lock. */
+
+#define EBI_HASH_START UINT32_C(2166136261)
+#define EBI_HASH_STEP(hash, byte) (((hash) ^ (unsigned char)(byte)) * UINT32_C(16777619))
+
+EBI_FN uint32_t ebi_hash(const char *text, size_t n)
+{
+    uint32_t hash = EBI_HASH_START;
+    while (n-- > 0) hash = EBI_HASH_STEP(hash, *text++);
+    return hash;
+}
+
+/* Where s hangs: in a bucket of the table, or with those that must be tried. */
+EBI_FN ebi_sub **ebi_subs_chain(eb_bus *bus, const ebi_sub *s)
+{
+    return s->kind == EBI_SUB_GLOB ? &bus->globs : &bus->by_type[s->hash & bus->table_mask];
+}
+EBI_FN ebi_sub **ebi_subs_chain_id(eb_bus *bus, const char *id)
+{
+    return &bus->by_id[ebi_hash(id, 36) & bus->table_mask];
+}
+
+/* Hangs s into the table. */
+EBI_FN void ebi_subs_index(eb_bus *bus, ebi_sub *s)
+{
+    ebi_sub **at = ebi_subs_chain(bus, s), **id = ebi_subs_chain_id(bus, s->id.str);
+    s->next_type = *at;
+    *at = s;
+    s->next_id = *id;
+    *id = s;
+}
+
+/* A table fit for count subscriptions; 0: out of memory, and nothing has changed. */
+EBI_FN int ebi_subs_reserve(eb_bus *bus, size_t count)
+{
+    const eb_allocator *a = &bus->store.allocator;
+    size_t size = bus->by_type ? bus->table_mask + 1 : 0, wanted = size ? size : 16;
+    ebi_sub **table, *s;
+    while (wanted < count) wanted *= 2;
+    if (wanted == size) return 1;
+    table = (ebi_sub **)ebi_alloc(a, 2 * wanted * sizeof *table);
+    if (!table) return 0;
+    memset(table, 0, 2 * wanted * sizeof *table);
+    ebi_free(a, bus->by_type);
+    bus->by_type = table;
+    bus->by_id = table + wanted;
+    bus->table_mask = wanted - 1;
+    bus->globs = NULL;
+    for (s = bus->subs; s; s = s->next) ebi_subs_index(bus, s);
+    return 1;
+}
+
+/* Says of a new subscription where it belongs. */
+EBI_FN void ebi_subs_classify(ebi_sub *s)
+{
+    const char *star = strchr(s->pattern, '*');
+    size_t n = strlen(s->pattern);
+    s->kind = !star ? EBI_SUB_TYPE : star[1] ? EBI_SUB_GLOB : EBI_SUB_PREFIX;
+    s->length = s->kind == EBI_SUB_PREFIX ? n - 1 : n;
+    s->hash = ebi_hash(s->pattern, s->length) + (s->kind == EBI_SUB_PREFIX);
+}
+
+/* Appends to the list and the table, which ebi_subs_reserve() has made. */
+EBI_FN void ebi_subs_add(eb_bus *bus, ebi_sub *s)
+{
+    EB_ASSERT(bus->by_type && !s->removed);
+    s->order = ++bus->sub_order;
+    s->previous = bus->subs_last;
+    if (bus->subs_last) bus->subs_last->next = s;
+    else bus->subs = s;
+    bus->subs_last = s;
+    bus->sub_count++;
+    if (s->kind == EBI_SUB_PREFIX) bus->prefixes[s->length]++;
+    ebi_subs_index(bus, s);
+}
+
+EBI_FN void ebi_subs_remove(eb_bus *bus, ebi_sub *s)
+{
+    ebi_sub **at = ebi_subs_chain(bus, s), **id = ebi_subs_chain_id(bus, s->id.str);
+    EB_ASSERT(!s->removed && bus->sub_count > 0);
+    while (*at != s) at = &(*at)->next_type;
+    *at = s->next_type;
+    while (*id != s) id = &(*id)->next_id;
+    *id = s->next_id;
+    if (s->previous) s->previous->next = s->next;
+    else bus->subs = s->next;
+    if (s->next) s->next->previous = s->previous;
+    else bus->subs_last = s->previous;
+    if (s->kind == EBI_SUB_PREFIX) bus->prefixes[s->length]--;
+    bus->sub_count--;
+    s->removed = 1;
+}
+
+EBI_FN ebi_sub *ebi_subs_find(eb_bus *bus, const char *id)
+{
+    ebi_sub *s = bus->by_id && strlen(id) == 36 ? *ebi_subs_chain_id(bus, id) : NULL;
+    while (s && strcmp(s->id.str, id) != 0) s = s->next_id;
+    return s;
+}
+
+/* The better of best and what matches in chain: the first one after `order`. */
+EBI_FN ebi_sub *ebi_subs_better(ebi_sub *best, ebi_sub *chain, int kind, const char *type,
+                                size_t length, int64_t order)
+{
+    for (; chain; chain = chain->next_type) {
+        if (chain->order <= order || (best && chain->order > best->order)) continue;
+        if (chain->kind != kind) continue;
+        if (kind == EBI_SUB_GLOB ? ebi_glob(chain->pattern, type)
+                                 : chain->length == length &&
+                                       memcmp(chain->pattern, type, length) == 0)
+            best = chain;
+    }
+    return best;
+}
+
+/* The next subscription after `order` that matches type, NULL: none. */
+EBI_FN ebi_sub *ebi_subs_next(const eb_bus *bus, const char *type, int64_t order)
+{
+    uint32_t hash = EBI_HASH_START;
+    ebi_sub *best = NULL;
+    size_t n;
+    if (!bus->by_type) return NULL;
+    for (n = 0;; n++) {
+        if (n <= EBI_TYPE_MAX && bus->prefixes[n])
+            best = ebi_subs_better(best, bus->by_type[(hash + 1) & bus->table_mask],
+                                   EBI_SUB_PREFIX, type, n, order);
+        if (!type[n]) break;
+        hash = EBI_HASH_STEP(hash, type[n]);
+    }
+    best = ebi_subs_better(best, bus->by_type[hash & bus->table_mask], EBI_SUB_TYPE, type, n,
+                           order);
+    return ebi_subs_better(best, bus->globs, EBI_SUB_GLOB, type, n, order);
+}
+
+/* What an event of this type meets now. *attempts: the largest max_retries + 1 of the handlers, for
+** recovery after a crash in one of them. */
+enum { EBI_MATCH_NONE, EBI_MATCH_YES, EBI_MATCH_PAUSED };
+EBI_FN int ebi_subs_match(const eb_bus *bus, const char *type, int *attempts)
+{
+    const ebi_sub *s;
+    int result = EBI_MATCH_NONE;
+    *attempts = 1;
+    for (s = ebi_subs_next(bus, type, 0); s; s = ebi_subs_next(bus, type, s->order)) {
+        if (s->paused) return EBI_MATCH_PAUSED;
+        result = EBI_MATCH_YES;
+        if (s->policy.max_retries >= *attempts) *attempts = s->policy.max_retries + 1;
+    }
+    return result;
 }
 
 /* ===========================================================================
@@ -5120,6 +5271,7 @@ EBI_FN eb_result ebi_sub_new(eb_bus *bus, const char *pattern, const eb_subscrib
     if (rc == EB_OK) rc = ebi_policy_resolve(a, &o->retry, &bus->policy, &s->policy);
     if (rc == EB_OK) s->pattern = ebi_strdup(a, pattern, &ok);
     if (!ok) rc = ebi_error(EB_ERR_NOMEM, "out of memory");
+    if (rc == EB_OK) ebi_subs_classify(s);
     ebi_id_random(&s->id);
     if (rc == EB_OK) {
         *out = s;
@@ -5146,11 +5298,13 @@ EBI_FN int ebi_sub_row(eb_store *store, const ebi_sub *s)
 EBI_FN eb_result ebi_sub_insert(eb_store *store, void *arg)
 {
     eb_bus *bus = ebi_bus_of(store);
-    int rc, stopping;
+    int rc, stopping, room;
     ebi_mutex_lock(&store->lock);
     stopping = bus->state >= EBI_STOPPING;
+    room = ebi_subs_reserve(bus, bus->sub_count + 1);
     ebi_mutex_unlock(&store->lock);
     if (stopping) return ebi_error(EB_ERR_SHUTDOWN, "the bus is shutting down");
+    if (!room) return ebi_error(EB_ERR_NOMEM, "out of memory");
     rc = ebi_sub_row(store, (const ebi_sub *)arg);
     return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "subscribing");
 }
@@ -5161,24 +5315,8 @@ EBI_FN void ebi_sub_after(eb_store *store, void *arg, eb_result rc)
     eb_bus *bus = ebi_bus_of(store);
     ebi_sub *s = (ebi_sub *)arg;
     if (rc != EB_OK) return;
-    s->order = ++bus->sub_order;
-    if (bus->subs_last) bus->subs_last->next = s;
-    else bus->subs = s;
-    bus->subs_last = s;
+    ebi_subs_add(bus, s);
     ebi_claim_rescan(bus);
-}
-
-/* Takes the subscription out of the list; NULL: no such. Lock held. */
-EBI_FN ebi_sub *ebi_sub_unlink(eb_bus *bus, const char *id)
-{
-    ebi_sub *s, *previous = NULL;
-    for (s = bus->subs; s && strcmp(s->id.str, id) != 0; s = s->next) previous = s;
-    if (!s) return NULL;
-    if (previous) previous->next = s->next;
-    else bus->subs = s->next;
-    if (bus->subs_last == s) bus->subs_last = previous;
-    s->removed = 1;
-    return s;
 }
 
 EBI_FN eb_result ebi_sub_delete(eb_store *store, void *arg)
@@ -5350,6 +5488,7 @@ EBI_FN void ebi_bus_free(eb_bus *bus)
     ebi_entries_free(&bus->store, bus->claimed);
     ebi_entries_free(&bus->store, bus->ready);
     if (bus->policy.schedule_ms) ebi_free(&a, bus->policy.schedule_ms);
+    ebi_free(&a, bus->by_type);
     ebi_cond_fini(&bus->work);
     ebi_cond_fini(&bus->keeper);
     ebi_cond_fini(&bus->news);
@@ -5491,9 +5630,10 @@ EBI_FN eb_result ebi_filter_init(const eb_store *store, const eb_query *q, ebi_f
 
 EBI_FN void ebi_filter_bind(const ebi_filter *f, sqlite3_stmt *s, int dead)
 {
-    sqlite3_bind_int64(s, 1, f->q.after_seq);
-    if (f->q.id) sqlite3_bind_int64(s, 2, f->seq);
-    else sqlite3_bind_null(s, 2);
+    int64_t after = f->q.after_seq;
+    if (f->q.id && f->seq - 1 > after) after = f->seq - 1; /* an id is one row: see ebi_id_seq() */
+    sqlite3_bind_int64(s, 1, after);
+    sqlite3_bind_int64(s, 2, f->q.id ? f->seq : INT64_MAX);
     ebi_bind_text(s, 9, f->q.id);
     ebi_bind_text(s, 3, f->q.pattern);
     ebi_bind_text(s, 4, f->q.from_ms ? f->from : NULL);
@@ -5542,7 +5682,7 @@ EBI_FN eb_result ebi_query_run(eb_store *store, const eb_query *query, eb_event_
 typedef struct ebi_dlq {
     ebi_filter filter;
     const char *id, *subscription;
-    int64_t seq, count, limit;
+    int64_t seq, last, count, limit;
     char cutoff[EBI_TIME_LEN + 1];
     char reason[EBI_ERROR_MAX * 6 + 16];
     int by_death, more;
@@ -5684,6 +5824,7 @@ EBI_FN eb_result ebi_dlq_purge_func(eb_store *store, void *arg)
     if (s) {
         ebi_bind_text(s, 1, d->cutoff);
         sqlite3_bind_int(s, 2, EBI_DLQ_CHUNK);
+        sqlite3_bind_int64(s, 3, d->seq); /* where the last chunk ended */
         rc = ebi_dlq_collect(s, seqs, &n);
     }
     if (rc == SQLITE_OK) rc = ebi_db_number(store, &store->writer, EBI_SQL_LAST_SEQ, &last);
@@ -5695,6 +5836,7 @@ EBI_FN eb_result ebi_dlq_purge_func(eb_store *store, void *arg)
     }
     d->count = n;
     d->more = n == EBI_DLQ_CHUNK;
+    d->last = n > 0 ? seqs[n - 1] : 0;
     return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "purging dead letters");
 }
 
@@ -5718,6 +5860,7 @@ EBI_FN eb_result ebi_purge(eb_store *store, int days, int64_t *count, int by_dea
     do {
         rc = ebi_writer_run(store, ebi_dlq_purge_func, ebi_dlq_woke, &d, ebi_store_level(store));
         if (rc == EB_OK) total += d.count;
+        d.seq = d.last;
     } while (rc == EB_OK && d.more);
     if (count) *count = total;
     return rc;
@@ -6110,8 +6253,11 @@ EB_API eb_result eb_unsubscribe(eb_bus *bus, const char *id)
     if (!id) return ebi_error(EB_ERR_ARG, "id is NULL");
     snprintf(copy.str, sizeof copy.str, "%s", id);
     ebi_mutex_lock(&bus->store.lock);
-    s = strlen(id) == 36 ? ebi_sub_unlink(bus, copy.str) : NULL;
-    if (s) s->keep++;
+    s = ebi_subs_find(bus, id);
+    if (s) {
+        ebi_subs_remove(bus, s);
+        s->keep++;
+    }
     ebi_mutex_unlock(&bus->store.lock);
     if (!s) return ebi_error(EB_ERR_NOT_FOUND, "no subscription %.40s", id);
     /* The row is informational: if it cannot be deleted now, the next owner does. */

@@ -55,16 +55,16 @@ static const char *plan_of(eb_bus *bus, int i, char *buf, size_t cap)
     return buf;
 }
 
-/* The table, without its namespace, that a plan calls `name`: itself, or what the statement calls so
-** with AS. */
+/* The table, without its namespace, that a plan calls `name`: itself, or what the statement calls
+** so with AS. */
 static void table_of(int i, const char *prefix, const char *name, char *table, size_t cap)
 {
     const char *sql = ebi_sql_text[i], *at = sql, *from;
     size_t len = strlen(name);
     while ((at = strstr(at, " AS ")) != NULL) {
-        const char *alias = at + 4, *end = alias + len;
-        int letter = (*end >= 'a' && *end <= 'z') || *end == '_';
-        if (strncmp(alias, name, len) == 0 && !letter) {
+        const char *alias = at + 4;
+        int same = strncmp(alias, name, len) == 0;
+        if (same && !((alias[len] >= 'a' && alias[len] <= 'z') || alias[len] == '_')) {
             for (from = at; from > sql && from[-1] != '@' && from[-1] != ' '; from--) continue;
             if (from > sql && from[-1] == '@') {
                 snprintf(table, cap, "%.*s", (int)(at - from), from);
@@ -187,4 +187,216 @@ TEST partial_indexes_are_used_by_those_that_need_them(const char *ns)
     P_EQ(0, wrong);
     eb_destroy(bus);
     PASS();
+}
+
+/* ---- what it costs, counted in steps of SQLite's machine ------------------------------------- */
+
+static int64_t steps_of_db(ebi_db *db)
+{
+    int64_t sum = 0;
+    int i;
+    for (i = 0; i < EBI_SQL_COUNT; i++)
+        if (db->stmts[i]) sum += sqlite3_stmt_status(db->stmts[i], SQLITE_STMTSTATUS_VM_STEP, 1);
+    return sum;
+}
+
+/* Steps of all statements since the last call. */
+static int64_t steps(eb_bus *bus)
+{
+    return steps_of_db(&bus->store.writer) + steps_of_db(&bus->store.reader);
+}
+
+static eb_result does(eb_delivery *d, void *user)
+{
+    (void)user;
+    return d->event->type[0] == 'b' ? eb_reject(d, "bad") : EB_OK;
+}
+
+/* Started, with handlers for two types. */
+static eb_bus *working(const eb_options *o)
+{
+    eb_bus *bus = t_open(o);
+    T_MUST(eb_subscribe(bus, "ok", does, NULL, NULL, NULL) == EB_OK);
+    T_MUST(eb_subscribe(bus, "bad", does, NULL, NULL, NULL) == EB_OK);
+    T_MUST(eb_start(bus) == EB_OK);
+    return bus;
+}
+
+/* Stores n events of a type, with a delay if given, and runs what is due. */
+static void many(eb_bus *bus, const char *type, int n, int64_t delay_ms)
+{
+    static eb_message m[2000];
+    int i;
+    T_MUST(n <= 2000);
+    memset(m, 0, sizeof m);
+    for (i = 0; i < n; i++) {
+        m[i].type = type;
+        m[i].delay_ms = delay_ms;
+    }
+    T_MUST(eb_send(bus, m, (size_t)n, NULL) == EB_OK);
+    T_MUST(eb_pump(bus, EB_NONE, NULL) == EB_OK);
+}
+
+/* Ten events through all of their life, one of them dead, one keyed, one with an idempotency key.
+** Returns what that cost. */
+static int64_t ten_events(eb_bus *bus)
+{
+    static int round;
+    eb_message m;
+    char key[20];
+    int i;
+    steps(bus);
+    memset(&m, 0, sizeof m);
+    snprintf(key, sizeof key, "key-%d", round++);
+    for (i = 0; i < 10; i++) {
+        m.type = i == 9 ? "bad" : "ok";
+        m.ordering_key = i == 8 ? "k" : NULL;
+        m.idempotency_key = i == 7 ? key : NULL;
+        T_MUST(eb_send(bus, &m, 1, NULL) == EB_OK);
+        T_MUST(eb_pump(bus, 0, NULL) == EB_OK);
+    }
+    return steps(bus);
+}
+
+TEST life_of_an_event_costs_the_same_whatever_lies_in_the_file(void)
+{
+    t_time t;
+    eb_options o = t_options(t_path("cost"));
+    eb_bus *bus;
+    int64_t small;
+    int i;
+    o.workers = EB_NONE;
+    o.clock = t_clock(&t);
+    o.on_unmatched = EB_UNMATCHED_KEEP;
+    bus = working(&o);
+    ten_events(bus); /* prepares what is needed */
+    small = ten_events(bus);
+    ASSERT(small > 100);
+    for (i = 0; i < 5; i++) {
+        if (i == 0) many(bus, "ok", 2000, 0);        /* finished ones */
+        if (i == 1) many(bus, "bad", 2000, 0);       /* dead ones */
+        if (i == 2) many(bus, "ok", 2000, 3600000);  /* those that wait for a time */
+        if (i == 3) many(bus, "unwanted", 2000, 0);  /* those that wait for a handler */
+        if (i == 4) {                                /* all of them, after a restart */
+            eb_destroy(bus);
+            bus = working(&o);
+        }
+        ten_events(bus); /* looks at what is new, once */
+        P_WITHIN(1, 2 * small, ten_events(bus));
+    }
+    eb_destroy(bus);
+    PASS();
+}
+
+/* The sequence number is in the id. */
+TEST one_event_is_found_by_its_id_alone(void)
+{
+    t_time t;
+    eb_options o = t_options(t_path("by-id"));
+    eb_bus *bus;
+    eb_event_list list;
+    eb_id ok, bad;
+    o.workers = EB_NONE;
+    o.clock = t_clock(&t);
+    bus = working(&o);
+    many(bus, "ok", 1000, 0);
+    many(bus, "bad", 1000, 0);
+    T_OK(eb_publish(bus, "ok", NULL, &ok));
+    T_IS(EB_DEAD, eb_publish(bus, "bad", NULL, &bad));
+    many(bus, "ok", 1000, 0);
+    many(bus, "bad", 1000, 0);
+    steps(bus);
+    T_OK(eb_get(eb_bus_store(bus), ok.str, &list));
+    eb_event_list_free(&list);
+    P_WITHIN(1, 300, steps(bus));
+    T_IS(EB_DEAD, eb_wait(bus, bad.str, 0));
+    P_WITHIN(1, 300, steps(bus));
+    T_OK(eb_dlq_retry(eb_bus_store(bus), bad.str, NULL));
+    P_WITHIN(1, 600, steps(bus));
+    T_OK(eb_dlq_move(eb_bus_store(bus), bad.str, NULL));
+    P_WITHIN(1, 600, steps(bus));
+    eb_destroy(bus);
+    PASS();
+}
+
+TEST query_by_id_reads_one_row(void)
+{
+    t_time t;
+    eb_options o = t_options(t_path("query-id"));
+    eb_bus *bus;
+    eb_event_list list;
+    eb_query q;
+    eb_id id;
+    o.workers = EB_NONE;
+    o.clock = t_clock(&t);
+    bus = working(&o);
+    many(bus, "bad", 1000, 0);
+    T_IS(EB_DEAD, eb_publish(bus, "bad", NULL, &id));
+    many(bus, "bad", 1000, 0);
+    memset(&q, 0, sizeof q);
+    q.id = id.str;
+    steps(bus);
+    T_OK(eb_log_read(eb_bus_store(bus), &q, &list));
+    P_EQ(1, list.total);
+    eb_event_list_free(&list);
+    P_WITHIN(1, 600, steps(bus));
+    eb_destroy(bus);
+    PASS();
+}
+
+/* A purge in many transactions does not begin anew in each. */
+TEST purge_costs_what_it_removes(int by_death)
+{
+    t_time t;
+    eb_options o = t_options(t_path("purge"));
+    eb_bus *bus;
+    int64_t few, all, count;
+    o.workers = EB_NONE;
+    o.clock = t_clock(&t);
+    bus = working(&o);
+    many(bus, "bad", 500, 0);
+    steps(bus);
+    T_OK((by_death ? eb_dlq_purge_dead : eb_dlq_purge)(eb_bus_store(bus), 0, &count));
+    P_EQ(500, count);
+    few = steps(bus);
+    many(bus, "bad", 2000, 0);
+    many(bus, "bad", 2000, 0);
+    steps(bus);
+    T_OK((by_death ? eb_dlq_purge_dead : eb_dlq_purge)(eb_bus_store(bus), 0, &count));
+    P_EQ(4000, count);
+    all = steps(bus);
+    P_WITHIN(1, few * 10, all); /* eight times as many */
+    eb_destroy(bus);
+    PASS();
+}
+
+SUITE(plans)
+{
+    static const char *const ns[] = {NULL, "shop", "My-Shop"};
+    int i;
+    for (i = 0; i < 3; i++) {
+        RUN_TESTp(no_statement_walks_through_what_grows_for_ever, ns[i]);
+        RUN_TESTp(no_statement_sorts, ns[i]);
+        RUN_TESTp(partial_indexes_are_used_by_those_that_need_them, ns[i]);
+    }
+}
+
+SUITE(costs)
+{
+    RUN_TEST(life_of_an_event_costs_the_same_whatever_lies_in_the_file);
+    RUN_TEST(one_event_is_found_by_its_id_alone);
+    RUN_TEST(query_by_id_reads_one_row);
+    RUN_TESTp(purge_costs_what_it_removes, 0);
+    RUN_TESTp(purge_costs_what_it_removes, 1);
+}
+
+GREATEST_MAIN_DEFS();
+
+int main(int argc, char **argv)
+{
+    GREATEST_MAIN_BEGIN();
+    t_pump_mode = 1;
+    RUN_SUITE(plans);
+    RUN_SUITE(costs);
+    GREATEST_MAIN_END();
 }

@@ -728,11 +728,216 @@ static int failed_writes(int safe_overwrite, int times)
     return n - 2;
 }
 
+/* The n-th sync fails and the kernel forgets what it should have written; the process goes on, or is
+** killed and a new one begins; then something is acknowledged, and then the power goes. Returns 0
+** if there was no n-th sync. */
+static int lost_sync(int n, int restart, int64_t later, int mix)
+{
+    cv_random r = cv_seeded((uint64_t)n, (uint64_t)later);
+    cv_disk *disk, *next;
+    int i, reached;
+    setting(EB_DURABLE_FULL, arg_seed);
+    w.checkpoint_pages = 6;
+    disk = new_world();
+    boot(disk, 1);
+    begin();
+    cv_fail(disk, CV_FAIL_SYNC_LOSES, n, 1);
+    w.faults = FAULTS_IO;
+    for (i = 0; i < 12 && !disk->failed; i++) {
+        do_post();
+        expect("eb_pump", eb_pump(w.bus, EB_NONE, NULL));
+    }
+    reached = disk->failed > 0;
+    w.faults = FAULTS_NONE;
+    if (restart) {
+        next = cv_after_kill(disk);
+        end();
+        cv_disk_free(disk);
+        ledger_crashed(&w.book);
+        survey_kill(next);
+        disk = next;
+        boot(disk, 2);
+        begin();
+    }
+    if (w.bus) heal();
+    disk->cut_at = disk->points + later;
+    work(4);
+    end();
+    ledger_crashed(&w.book);
+    next = cv_survivor(disk, mix, &r);
+    cv_disk_free(disk);
+    if (!w.why[0]) survey(next);
+    cv_mounted = next;
+    if (!w.why[0] && ledger_check(&w.book, PATH, 0)) bad("in the end: %s", w.book.why);
+    cv_disk_free(next);
+    return reached;
+}
+
+/* ---- migration --------------------------------------------------------------------------------------- */
+
+/* One number from the mounted disk; -1 if it cannot be had. */
+static int64_t number(const char *sql)
+{
+    sqlite3 *db = NULL;
+    sqlite3_stmt *s = NULL;
+    int64_t value = -1;
+    if (sqlite3_open_v2(PATH, &db, SQLITE_OPEN_READWRITE, "cut") == SQLITE_OK &&
+        sqlite3_prepare_v2(db, sql, -1, &s, NULL) == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW)
+        value = sqlite3_column_int64(s, 0);
+    sqlite3_finalize(s);
+    sqlite3_close(db);
+    return value;
+}
+
+/* A disk with some events in a file of schema version 1: this build's version 2, taken back. */
+static cv_disk *old_version(void)
+{
+    cv_disk *disk;
+    sqlite3 *db = NULL;
+    setting(EB_DURABLE_FULL, arg_seed);
+    disk = new_world();
+    live(disk, 1, 6);
+    T_MUST(sqlite3_open_v2(PATH, &db, SQLITE_OPEN_READWRITE, "cut") == SQLITE_OK);
+    T_MUST(sqlite3_exec(db, "DROP TABLE extra; UPDATE meta SET value=1 WHERE key='schema_version'",
+                        NULL, NULL, NULL) == SQLITE_OK);
+    sqlite3_close(db);
+    return disk;
+}
+
+/* The migration of a copy, cut at a point; *points: how many there are until it is through. */
+static void migrate(const cv_disk *old, int64_t cut, int mix, int64_t *points)
+{
+    cv_random r = cv_seeded(arg_seed, (uint64_t)(500 + cut * 4 + mix));
+    cv_disk *disk = cv_survivor(old, CV_KEEP, NULL), *left;
+    int64_t version, there;
+    disk->cut_at = cut;
+    boot(disk, 2);
+    begin();
+    *points = disk->points;
+    end();
+    ledger_crashed(&w.book);
+    left = cv_survivor(disk, mix, &r);
+    cv_disk_free(disk);
+    survey(left);
+    cv_mounted = left;
+    version = number("SELECT value FROM meta WHERE key='schema_version'");
+    there = number("SELECT count(*) FROM sqlite_schema WHERE name='extra'");
+    if (version < 1 || there != version - 1)
+        bad("version %d with %d new tables", (int)version, (int)there);
+    if (!w.why[0] && ledger_check(&w.book, PATH, 0)) bad("in the end: %s", w.book.why);
+    if (number("SELECT value FROM meta WHERE key='schema_version'") != 2) bad("not migrated");
+    cv_disk_free(left);
+}
+
 static void fresh_totals(void)
 {
     w.cuts = w.second_cuts = w.points = w.lost = w.losing_cuts = w.unreadable = 0;
     w.failures = 0;
 }
+
+/* ---- the model itself ------------------------------------------------------------------------------ */
+
+static sqlite3_file *file_open(const char *name, int kind)
+{
+    sqlite3_file *f = (sqlite3_file *)calloc(1, sizeof(cv_file));
+    T_MUST(f);
+    T_MUST(cv_open(NULL, name, f, kind | SQLITE_OPEN_CREATE | SQLITE_OPEN_READWRITE, NULL) ==
+           SQLITE_OK);
+    return f;
+}
+static void file_close(sqlite3_file *f)
+{
+    cv_close(f);
+    free(f);
+}
+static void file_fill(sqlite3_file *f, int byte, int len, int from)
+{
+    unsigned char data[4096];
+    memset(data, byte, sizeof data);
+    T_MUST(cv_write(f, data, len, from) == SQLITE_OK);
+}
+
+/* The byte at an offset of what survives; -1: past the end, or no such file. */
+static int left_at(const cv_disk *d, const char *name, int mix, uint64_t seed, size_t at)
+{
+    cv_random r = cv_seeded(seed, 1);
+    cv_disk *left = cv_survivor(d, mix, &r);
+    cv_inode *n = cv_name_now(cv_name_of(left, name, 0));
+    int byte = n && at < n->cache.size ? n->cache.at[at] : -1;
+    cv_disk_free(left);
+    return byte;
+}
+
+TEST the_model_keeps_what_was_synced_and_tears_the_rest(void)
+{
+    cv_disk *d = cv_mounted = cv_disk_new(1);
+    sqlite3_file *f = file_open("x-wal", SQLITE_OPEN_WAL);
+    int seen[4] = {0, 0, 0, 0}, first, second, i;
+    file_fill(f, 1, 2048, 0);
+    T_MUST(cv_sync(f, SQLITE_SYNC_NORMAL) == SQLITE_OK);
+    file_fill(f, 2, 1024, 1024);
+    file_fill(f, 3, 512, 2048);
+    ASSERT_EQ(2, left_at(d, "x-wal", CV_KEEP, 0, 1024));
+    ASSERT_EQ(3, left_at(d, "x-wal", CV_KEEP, 0, 2048));
+    ASSERT_EQ(1, left_at(d, "x-wal", CV_DROP, 0, 1024));
+    ASSERT_EQ(-1, left_at(d, "x-wal", CV_DROP, 0, 2048));
+    for (i = 0; i < 400; i++) {
+        first = left_at(d, "x-wal", CV_TORN, (uint64_t)i, 1030);
+        second = left_at(d, "x-wal", CV_TORN, (uint64_t)i, 1024 + 512 + 7);
+        ASSERT_EQ(1, left_at(d, "x-wal", CV_TORN, (uint64_t)i, 1023));
+        seen[0] += first == 2 && second == 2;
+        seen[1] += first == 1 && second == 1;
+        seen[2] += first == 1 && second == 2; /* torn, and not from the front */
+        seen[3] += first > 2 || second > 2;   /* garbage */
+    }
+    ASSERT(seen[0] > 50 && seen[1] > 50 && seen[2] > 2 && seen[3] > 2);
+    file_close(f);
+    cv_disk_free(d);
+    PASS();
+}
+
+TEST the_model_keeps_names_once_the_directory_is_synced(void)
+{
+    cv_disk *d = cv_mounted = cv_disk_new(1);
+    sqlite3_file *db = file_open("x", SQLITE_OPEN_MAIN_DB), *wal;
+    file_fill(db, 1, 512, 0);
+    T_MUST(cv_sync(db, SQLITE_SYNC_NORMAL) == SQLITE_OK);
+    ASSERT_EQm("its data is synced, its name is not", -1, left_at(d, "x", CV_DROP, 0, 0));
+    wal = file_open("x-wal", SQLITE_OPEN_WAL);
+    T_MUST(cv_sync(wal, SQLITE_SYNC_NORMAL) == SQLITE_OK);
+    ASSERT_EQ(1, left_at(d, "x", CV_DROP, 0, 0));
+    file_close(wal);
+    T_MUST(cv_delete(NULL, "x", 0) == SQLITE_OK);
+    ASSERT_EQm("deleted, but not for good", 1, left_at(d, "x", CV_DROP, 0, 0));
+    ASSERT_EQ(-1, left_at(d, "x", CV_KEEP, 0, 0));
+    T_MUST(cv_delete(NULL, "x-wal", 1) == SQLITE_OK);
+    ASSERT_EQ(-1, left_at(d, "x", CV_DROP, 0, 0));
+    file_close(db);
+    cv_disk_free(d);
+    PASS();
+}
+
+TEST after_the_cut_nothing_reaches_the_disk(void)
+{
+    cv_disk *d = cv_mounted = cv_disk_new(1);
+    sqlite3_file *f = file_open("x-wal", SQLITE_OPEN_WAL);
+    int found = 1;
+    file_fill(f, 1, 512, 0);
+    d->cut_at = d->points + 2; /* after the data reached the platter, before its name */
+    ASSERT_EQ(SQLITE_IOERR_FSYNC, cv_sync(f, SQLITE_SYNC_NORMAL));
+    ASSERT(d->dead);
+    ASSERT_EQ(SQLITE_IOERR_WRITE, cv_write(f, "2", 1, 0));
+    ASSERT_EQ(SQLITE_IOERR_FSYNC, cv_sync(f, SQLITE_SYNC_NORMAL));
+    ASSERT_EQ(SQLITE_IOERR_DELETE, cv_delete(NULL, "x-wal", 1));
+    ASSERT_EQ(SQLITE_IOERR_ACCESS, cv_access(NULL, "x-wal", 0, &found));
+    ASSERT_EQ(1, left_at(d, "x-wal", CV_KEEP, 0, 0));
+    ASSERT_EQ(-1, left_at(d, "x-wal", CV_DROP, 0, 0));
+    file_close(f);
+    cv_disk_free(d);
+    PASS();
+}
+
+/* ---- the tests --------------------------------------------------------------------------------------- */
 
 TEST full_loses_nothing_that_was_acknowledged(void)
 {
@@ -748,7 +953,7 @@ TEST normal_is_consistent_and_loses_only_the_newest(void)
     fresh_totals();
     sweep(EB_DURABLE_NORMAL, arg_cuts * 3 / 10, arg_seed);
     ASSERT_EQ_FMT(0, w.failures, "%d");
-    ASSERTm("NORMAL never lost anything: the model is blind", w.lost > 0);
+    ASSERTm("NORMAL never lost anything: the model is blind", w.lost > 0 || arg_cuts < 1000);
     PASS();
 }
 
@@ -757,8 +962,9 @@ TEST off_is_seen_to_lose(void)
     fresh_totals();
     sweep(EB_DURABLE_OFF, arg_cuts - arg_cuts * 9 / 10, arg_seed);
     ASSERT_EQ_FMT(0, w.failures, "%d");
-    ASSERTm("OFF never lost anything: the model is blind", w.lost > 0);
-    ASSERTm("OFF never left an inconsistent file: the model is blind", w.unreadable > 0);
+    ASSERTm("OFF never lost anything: the model is blind", w.lost > 0 || arg_cuts < 1000);
+    ASSERTm("OFF never left an inconsistent file: the model is blind",
+            w.unreadable > 0 || arg_cuts < 1000);
     PASS();
 }
 
@@ -773,14 +979,59 @@ TEST an_error_and_then_a_kill_or_a_cut_lose_nothing(void)
     PASS();
 }
 
+TEST a_migration_is_cut_and_is_whole_or_not_there(void)
+{
+    cv_disk *old = old_version();
+    ledger_book *saved = (ledger_book *)malloc(w.book.bytes);
+    marks saved_marks = w.marks;
+    int64_t cut, points = 0;
+    int mix;
+    T_MUST(saved);
+    memcpy(saved, w.book.book, w.book.bytes);
+    ASSERT_STR_EQ("", w.why);
+    migrate(old, 0, CV_KEEP, &points);
+    ASSERT_STR_EQ("", w.why);
+    ASSERT(points > 10);
+    for (cut = 1; cut <= points * CV_MIXES && !w.why[0]; cut++) {
+        int64_t unused;
+        mix = (int)(cut % CV_MIXES);
+        memcpy(w.book.book, saved, w.book.bytes);
+        w.marks = saved_marks;
+        migrate(old, (cut - 1) / CV_MIXES + 1, mix, &unused);
+        if (w.why[0])
+            fprintf(stderr, "cut %d, outcome %d: %s\n", (int)((cut - 1) / CV_MIXES + 1), mix, w.why);
+    }
+    ASSERT_STR_EQ("", w.why);
+    free(saved);
+    cv_disk_free(old);
+    PASS();
+}
+
+TEST a_failed_sync_that_lost_its_data_is_made_good(void)
+{
+    int n, later, reached = 1, runs = 0;
+    for (n = 1; reached; n++) {
+        for (later = 1; later < 60 && reached; later += 6, runs++) {
+            int restart = runs % 2, mix = runs % 3;
+            reached = lost_sync(n, restart, later, mix);
+            if (w.why[0]) {
+                fprintf(stderr, "sync %d, %s, cut %d later, outcome %d\n", n,
+                        restart ? "killed" : "went on", later, mix);
+                FAILm(w.why);
+            }
+        }
+    }
+    ASSERT(runs > 100);
+    PASS();
+}
+
 TEST a_failed_write_of_a_commit_means_what_it_says(void)
 {
     int times;
     for (times = 1; times <= 4; times++) {
-        ASSERT(failed_writes(1, times) >= 4); /* two writes per page */
+        int safe = failed_writes(1, times), padded = w.why[0] ? 0 : failed_writes(0, times);
         ASSERT_STR_EQ("", w.why);
-        ASSERT(failed_writes(0, times) >= 6);
-        ASSERT_STR_EQ("", w.why);
+        ASSERT(safe >= 4 && padded > safe); /* two writes per page, and padding */
     }
     PASS();
 }
@@ -825,9 +1076,14 @@ int main(int argc, char **argv)
         argc = 1;
         argv = no_args;
         GREATEST_MAIN_BEGIN();
+        RUN_TEST(the_model_keeps_what_was_synced_and_tears_the_rest);
+        RUN_TEST(the_model_keeps_names_once_the_directory_is_synced);
+        RUN_TEST(after_the_cut_nothing_reaches_the_disk);
         RUN_TEST(full_loses_nothing_that_was_acknowledged);
         RUN_TEST(normal_is_consistent_and_loses_only_the_newest);
         RUN_TEST(off_is_seen_to_lose);
+        RUN_TEST(a_migration_is_cut_and_is_whole_or_not_there);
+        RUN_TEST(a_failed_sync_that_lost_its_data_is_made_good);
         RUN_TEST(a_failed_write_of_a_commit_means_what_it_says);
         RUN_TEST(an_error_and_then_a_kill_or_a_cut_lose_nothing);
         GREATEST_MAIN_END();

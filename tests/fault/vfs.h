@@ -12,7 +12,8 @@
 ** the code that the default VFS would give for that kind. VFS_FULL on a write writes the first half,
 ** as a full disk does. Nothing else differs from the default VFS, except:
 **   - no memory-mapped I/O, so that no write goes past the shim;
-**   - vfs_no_sync = 1 answers syncs without doing them: quick, and no loss unless the machine stops.
+**   - vfs_no_sync = 1 answers syncs without doing them: quick, and no loss unless the machine stops;
+**   - vfs_no_sleep = 1 lets SQLite's own pauses (while it waits for a WAL lock) take no time.
 ** Any thread; the counters are shared by all connections.
 */
 #ifndef VFS_H
@@ -59,7 +60,7 @@ static struct {
     int64_t counts[VFS_KIND_COUNT], fired;
 } vfs_state;
 
-static int vfs_no_sync;
+static int vfs_no_sync, vfs_no_sleep;
 
 /* ---- the plan --------------------------------------------------------------------------------- */
 
@@ -240,6 +241,11 @@ static int vfs_full_name(sqlite3_vfs *vfs, const char *name, int cap, char *out)
     (void)vfs;
     return vfs_state.real->xFullPathname(vfs_state.real, name, cap, out);
 }
+static int vfs_sleep(sqlite3_vfs *vfs, int us)
+{
+    (void)vfs;
+    return vfs_no_sleep ? us : vfs_state.real->xSleep(vfs_state.real, us);
+}
 
 /* Registers the VFS "fault" and makes it ready; nothing fails yet. Safe to call again. */
 T_UNUSED static void vfs_install(void)
@@ -256,6 +262,7 @@ T_UNUSED static void vfs_install(void)
         vfs_state.shim.xDelete = vfs_delete;
         vfs_state.shim.xAccess = vfs_access;
         vfs_state.shim.xFullPathname = vfs_full_name;
+        vfs_state.shim.xSleep = vfs_sleep;
     }
     T_MUST(sqlite3_vfs_register(&vfs_state.shim, 0) == SQLITE_OK);
     vfs_heal();
