@@ -733,6 +733,7 @@ EB_API int eb_match(const char *pattern, const char *type);
 #define EBI_ERROR_MAX 1000
 #define EBI_SCHEMA_VERSION 1
 #define EBI_FAST_US 1000         /* a handler quicker than this is worth claiming in batches for */
+#define EBI_CLAIM_STEP 4096      /* see ebi_claim_mark() */
 #define EBI_BACKOFF_MAX_MS 2000  /* longest pause between two tries to commit an outcome */
 #define EBI_DAY_MS INT64_C(86400000)
 
@@ -1551,8 +1552,10 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
                   " AND seq<=?1) LIMIT 1")                                                         \
     X(STUCK, "SELECT d.seq,d.attempts,d.failed,d.max_attempts,d.token,l.id,l.type"                 \
              " FROM @deliveries AS d JOIN @event_log AS l ON l.seq=d.seq WHERE d.seq>?1"           \
+             " AND d.seq<=(SELECT value FROM @meta WHERE key='claimed_to')"                        \
              " AND d.status='processing' AND d.due_ms IS NULL AND d.lease_ms IS NULL"              \
              " ORDER BY d.seq LIMIT 256")                                                          \
+    X(CLAIMED_TO, "UPDATE @meta SET value=max(value,?1) WHERE key='claimed_to'")                   \
     X(CLAIMS, "SELECT seq,token FROM @deliveries WHERE seq>?1 AND token IS NOT NULL"               \
               " ORDER BY seq LIMIT 256")                                                           \
     /* subscriptions: informational rows of unnamed ones */                                        \
@@ -1575,7 +1578,7 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
                  " WHERE subscription='' AND seq=?1")                                              \
     X(DLQ_DELETE, "DELETE FROM @dead_letters WHERE subscription='' AND seq=?1")                    \
     X(DLQ_OLD, "SELECT seq FROM @dead_letters WHERE +subscription='' AND created_at<=?1"           \
-               " AND (?3>=0) ORDER BY created_at,seq LIMIT ?2")                                    \
+               " ORDER BY created_at,seq LIMIT ?2")                                                \
     X(DLQ_OLD_DEAD, "SELECT seq FROM @dead_letters WHERE subscription='' AND seq>?3"               \
                     " AND died_at<=?1 ORDER BY seq LIMIT ?2")                                      \
     X(LOG_DELETE, "DELETE FROM @event_log WHERE seq=?1")                                           \
@@ -2095,6 +2098,8 @@ static const char *const ebi_schema_v1[] = {
     " UPDATE @deliveries SET status='processing',attempts=failed+1,token=NULL,owner=NULL,"
     "due_ms=NULL,updated_at=" EBI_SQL_NOW
     " WHERE seq=old.seq AND old.status='pending' AND new.status='processing';"
+    " UPDATE @meta SET value=max(value,old.seq) WHERE key='claimed_to'"
+    " AND old.status='pending' AND new.status='processing';"
     " INSERT INTO @dead_letters(subscription,seq,id,type,payload,metadata,ordering_key,"
     "idempotency_key,producer,created_at,failed,errors,died_at,retried_at,retried_by)"
     " SELECT '',l.seq,l.id,l.type,l.payload,l.metadata,l.ordering_key,l.idempotency_key,"
@@ -2199,7 +2204,7 @@ EBI_FN int ebi_schema_seed(eb_store *store, ebi_db *db)
     ebi_time_text(ebi_now_ms(store), when);
     snprintf(sql, sizeof sql,
              "INSERT INTO @meta VALUES('application','eventbus.h'),('seq_floor',0),('removed',0),"
-             "('id_key_1',%lld),('id_key_2',%lld),('created_at','%s')",
+             "('claimed_to',0),('id_key_1',%lld),('id_key_2',%lld),('created_at','%s')",
              (long long)(key[0] >> 1), (long long)(key[1] >> 1), when);
     rc = ebi_schema_exec(store, db, sql);
     if (rc == SQLITE_OK)
@@ -2469,6 +2474,7 @@ EBI_FN eb_result ebi_engine_outcomes_apply(eb_store *store);
 EBI_FN void ebi_engine_outcomes_end(eb_store *store, eb_result rc);
 EBI_FN void ebi_engine_resync(eb_store *store);
 EBI_FN int ebi_keeper_checkpoints(eb_store *store);
+EBI_FN void ebi_engine_undone(eb_store *store);
 
 EBI_FN void ebi_req_init(ebi_req *r, eb_result (*func)(eb_store *, void *),
                          void (*after)(eb_store *, void *, eb_result), void *arg, int level)
@@ -2588,7 +2594,10 @@ EBI_FN eb_result ebi_writer_transaction(eb_store *store, ebi_req *list, int leve
             if (!ebi_writer_not_written(store, code)) rc = EB_ERR_UNKNOWN;
         }
     }
-    if (rc != EB_OK) ebi_db_rollback(store, &store->writer);
+    if (rc != EB_OK) {
+        ebi_db_rollback(store, &store->writer);
+        ebi_engine_undone(store);
+    }
     if (!sqlite3_get_autocommit(store->writer.handle)) store->must_reopen = 1; /* closing does it */
     return rc;
 }
@@ -2907,6 +2916,7 @@ struct eb_bus {
     int64_t published, delivered, failed_attempts, died, stale;
     int64_t live_upper, live_version; /* max_pending: an upper bound of live rows */
     /* whoever leads the writer */
+    int64_t claimed_to; /* as in meta: no row above it was ever claimed; 0: not known */
     ebi_entry *taking, *taking_last;
     ebi_run main_run; /* the pump's */
 };
@@ -3090,6 +3100,12 @@ EBI_FN void ebi_engine_outcomes_take(eb_store *store)
     bus->taking = bus->outcomes;
     bus->taking_last = bus->outcomes_last;
     bus->outcomes = bus->outcomes_last = NULL;
+}
+
+/* The leader's transaction was rolled back. */
+EBI_FN void ebi_engine_undone(eb_store *store)
+{
+    if (store->bus) store->bus->claimed_to = 0;
 }
 
 /* One statement of an outcome; SQLite's result, *changed: rows. */
@@ -3628,6 +3644,17 @@ EBI_FN void ebi_unmatched_say(const eb_store *store, const char *id, const char 
     ebi_log(store, &entry);
 }
 
+/* Before a claim of seq: recovery looks for claims only up to a mark in meta, so that a start among
+** a million pending events need not read them all. The mark is moved in long steps. */
+EBI_FN int ebi_claim_mark(eb_bus *bus, int64_t seq)
+{
+    int rc;
+    if (seq <= bus->claimed_to) return SQLITE_OK;
+    rc = ebi_step_seq(&bus->store, EBI_SQL_CLAIMED_TO, seq + EBI_CLAIM_STEP);
+    if (rc == SQLITE_OK) bus->claimed_to = seq + EBI_CLAIM_STEP;
+    return rc;
+}
+
 /* Stores message i as event seq. */
 EBI_FN int ebi_publish_one(eb_bus *bus, ebi_publish *p, size_t i, int64_t seq, int64_t now_ms)
 {
@@ -3662,6 +3689,7 @@ EBI_FN int ebi_publish_one(eb_bus *bus, ebi_publish *p, size_t i, int64_t seq, i
     }
     if (due && (p->due_ms == 0 || due < p->due_ms)) p->due_ms = due;
     rc = ebi_publish_log_row(store, m, seq, id, due, now);
+    if (rc == SQLITE_OK && token) rc = ebi_claim_mark(bus, seq);
     if (rc == SQLITE_OK && birth == EBI_BORN_DONE) return ebi_finish_insert(store, seq, 0, now);
     if (rc == SQLITE_OK)
         rc = ebi_publish_live_row(bus, m, seq, due, born, token, counted, attempts, now);
@@ -3893,7 +3921,7 @@ EBI_FN int ebi_claim_row(eb_store *store, ebi_claim *c, ebi_entry *e, int attemp
     ebi_bind_text(s, 6, c->now);
     rc = ebi_db_step(s);
     *won = rc == SQLITE_OK && sqlite3_changes(store->writer.handle) == 1;
-    return rc;
+    return rc == SQLITE_OK ? ebi_claim_mark(ebi_bus_of(store), e->seq) : rc;
 }
 
 /* Nobody matches: finished, dead or parked. The policy concerns only what was published in this
@@ -5824,7 +5852,7 @@ EBI_FN eb_result ebi_dlq_purge_func(eb_store *store, void *arg)
     if (s) {
         ebi_bind_text(s, 1, d->cutoff);
         sqlite3_bind_int(s, 2, EBI_DLQ_CHUNK);
-        sqlite3_bind_int64(s, 3, d->seq); /* where the last chunk ended */
+        if (d->by_death) sqlite3_bind_int64(s, 3, d->seq); /* where the last chunk ended */
         rc = ebi_dlq_collect(s, seqs, &n);
     }
     if (rc == SQLITE_OK) rc = ebi_db_number(store, &store->writer, EBI_SQL_LAST_SEQ, &last);

@@ -104,6 +104,7 @@ static void *publisher(void *arg)
                        : eb_send(bus, m, (size_t)count, ids);
         for (i = 0; i < count; i++) ledger_answer(&book, n[i], rc, &ids[i]);
         must("publishing", rc);
+        if (rc == EB_ERR_SHUTDOWN) break;
         if (below(&r, 8) == 0) p_nap(below(&r, 2));
     }
     return NULL;
@@ -147,4 +148,250 @@ static int child(char **args)
     p_report("ended");
     p_order(line, sizeof line);
     return 0;
+}
+
+/* ---- the parent --------------------------------------------------------------------------------- */
+
+enum { OPENING, RUNNING, STOPPING, PHASES };
+static const char *const phase_names[] = {"opening", "running", "stopping"};
+
+static long arg_kills = 300;
+static uint64_t arg_seed = 1;
+static char path[400], ledger_file[420];
+static int64_t open_us = 3000, stop_us = 3000; /* how long that takes here; measured */
+static int killed_in[PHASES], migrations, first_opens, only_created;
+static char why[2000];
+
+static int64_t now_us(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
+}
+static void nap_us(int64_t us)
+{
+    struct timespec ts;
+    ts.tv_sec = (time_t)(us / 1000000);
+    ts.tv_nsec = (long)(us % 1000000) * 1000;
+    nanosleep(&ts, NULL);
+}
+
+static p_child *start_child(uint64_t seed, int durability)
+{
+    char text[2][24];
+    snprintf(text[0], sizeof text[0], "%llu", (unsigned long long)seed);
+    snprintf(text[1], sizeof text[1], "%d", durability);
+    return p_spawn("run", path, ledger_file, text[0], text[1], NULL);
+}
+
+/* Waits for a line of the child; 0 if it said something else or died. */
+static int hear(p_child *c, const char *want)
+{
+    char line[300] = "";
+    if (p_hear(c, line, sizeof line) == 1 && strcmp(line, want) == 0) return 1;
+    snprintf(why, sizeof why, "the child said \"%s\" instead of \"%s\"", line, want);
+    return 0;
+}
+
+static void fresh_files(void)
+{
+    snprintf(path, sizeof path, "%s", t_path("kill"));
+    snprintf(ledger_file, sizeof ledger_file, "%s.ledger", path);
+    remove(ledger_file);
+    if (book.book) ledger_close(&book);
+    ledger_open(&book, ledger_file, ROOM);
+}
+
+/* One child that is not killed, to know how long opening and stopping take on this machine. */
+static void calibrate(void)
+{
+    p_child *c;
+    int64_t start;
+    fresh_files();
+    c = start_child(1, EB_DURABLE_NORMAL);
+    T_MUST(hear(c, "opening"));
+    start = now_us();
+    T_MUST(hear(c, "running"));
+    open_us = now_us() - start;
+    nap_us(RUN_MAX_US);
+    p_tell(c, "stop");
+    T_MUST(hear(c, "stopping"));
+    start = now_us();
+    T_MUST(hear(c, "ended"));
+    stop_us = now_us() - start;
+    p_end(c);
+}
+
+/* One child and its end. 0: something is wrong, see why. */
+static int kill_one(uint64_t *r, int phase)
+{
+    p_child *c = start_child(mix(*r), below(r, 3) ? EB_DURABLE_NORMAL : EB_DURABLE_FULL);
+    int64_t delay = phase == OPENING ? open_us : phase == RUNNING ? RUN_MAX_US : stop_us;
+    int ok = hear(c, "opening"), status;
+    delay = below(r, (int)(delay + delay / 3));
+    if (ok && phase != OPENING) ok = hear(c, "running");
+    if (ok && phase == STOPPING) {
+        nap_us(below(r, RUN_MAX_US / 2));
+        p_tell(c, "stop");
+        ok = hear(c, "stopping");
+    }
+    nap_us(delay);
+    status = p_kill(c);
+    ledger_crashed(&book);
+    killed_in[phase]++;
+    if (ok && !P_IS_KILLED(status)) {
+        ok = 0;
+        snprintf(why, sizeof why, "the child ended by itself, status %d", status);
+    }
+    return ok;
+}
+
+static int64_t count_of(const char *sql)
+{
+    sqlite3 *db = NULL;
+    sqlite3_stmt *s = NULL;
+    int64_t value = -1;
+    if (sqlite3_open_v2(path, &db, SQLITE_OPEN_READWRITE, NULL) == SQLITE_OK &&
+        sqlite3_prepare_v2(db, sql, -1, &s, NULL) == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW)
+        value = sqlite3_column_int64(s, 0);
+    sqlite3_finalize(s);
+    sqlite3_close(db);
+    return value;
+}
+
+/* What an operator does between two runs. */
+static void operate(uint64_t *r)
+{
+    eb_options o;
+    eb_store *store = NULL;
+    eb_event_list list;
+    eb_query q;
+    eb_result rc;
+    size_t i;
+    int purge = below(r, 2);
+    memset(&o, 0, sizeof o);
+    memset(&q, 0, sizeof q);
+    o.path = path;
+    o.logger.func = t_quiet_func;
+    q.limit = ROOM;
+    rc = eb_store_open(&store, &o);
+    if (rc == EB_OK) rc = eb_dlq_list(store, &q, &list);
+    if (rc == EB_OK) {
+        for (i = 0; i < list.count; i++) {
+            const eb_event *e = &list.items[i];
+            int n = ledger_number(e->payload);
+            ledger_note(&book, n, purge ? LEDGER_PURGED : LEDGER_RETRIED);
+            if (p_interrupted(e->last_error) == e->retry_count)
+                ledger_note(&book, n, LEDGER_MOVED); /* dead, and yet no handler ever returned */
+        }
+        eb_event_list_free(&list);
+        rc = purge ? eb_dlq_purge(store, 0, NULL) : eb_dlq_retry_all(store, NULL, NULL);
+    }
+    eb_store_close(store);
+    if (rc != EB_OK) snprintf(why, sizeof why, "between two kills: %s", eb_strerror(rc));
+}
+
+/* The file as version 1 had it, so that the next child migrates. */
+static void one_version_back(void)
+{
+    if (t_sql(path, "BEGIN; DROP TABLE IF EXISTS extra;"
+                    "UPDATE meta SET value=1 WHERE key='schema_version'; COMMIT", why, sizeof why))
+        return;
+    why[0] = 0;
+    migrations++;
+}
+
+/* The schema is whole: not there, version 1, or version 2 with what that adds. */
+static void check_schema(void)
+{
+    int64_t ours = count_of("SELECT count(*) FROM sqlite_schema WHERE name IN ('meta','event_log',"
+                            "'deliveries','finished','dead_letters','subscriptions','events')");
+    int64_t extra = count_of("SELECT count(*) FROM sqlite_schema WHERE name='extra'"), version = 0;
+    if (ours == 7) version = count_of("SELECT value FROM meta WHERE key='schema_version'");
+    if ((ours != 0 && ours != 7) || extra != (version == 2) || (ours && version < 1))
+        snprintf(why, sizeof why, "%d of 7 tables, version %d, %d new", (int)ours, (int)version,
+                 (int)extra);
+    only_created += ours == 0;
+}
+
+/* Ten kills on one database. 0: something is wrong, see why. */
+static int story(uint64_t seed, uint64_t number, int kills)
+{
+    uint64_t r = mix(seed * 1000003 + number);
+    int k, phase;
+    why[0] = 0;
+    fresh_files();
+    for (k = 0; k < kills && !why[0]; k++) {
+        phase = k == 0 ? OPENING : below(&r, 10) < 3 ? OPENING : below(&r, 7) < 5 ? RUNNING : STOPPING;
+        first_opens += k == 0;
+        if (k > 0 && count_of("SELECT value FROM meta WHERE key='schema_version'") > 0) {
+            if (below(&r, 3) == 0) operate(&r);
+            if (!why[0] && below(&r, 4) == 0) {
+                one_version_back();
+                phase = OPENING;
+            }
+        }
+        if (!why[0]) kill_one(&r, phase);
+        if (!why[0] && ledger_look(&book, path))
+            snprintf(why, sizeof why, "after kill %d, %s: %s", k + 1, phase_names[phase], book.why);
+        if (!why[0]) check_schema();
+    }
+    if (!why[0] && ledger_check(&book, path, 0))
+        snprintf(why, sizeof why, "in the end: %s", book.why);
+    return !why[0];
+}
+
+TEST nothing_is_lost_by_kill_9(void)
+{
+    long done = 0;
+    int64_t acked = 0, events = 0;
+    uint64_t number = 0;
+    int failures = 0, n;
+    calibrate();
+    for (; done < arg_kills && failures < 5; number++) {
+        int kills = arg_kills - done < KILLS_PER_STORY ? (int)(arg_kills - done) : KILLS_PER_STORY;
+        if (!story(arg_seed, number, kills)) {
+            failures++;
+            fprintf(stderr, "\nkill --story %llu %llu\n    %s\n    files: %s*\n",
+                    (unsigned long long)arg_seed, (unsigned long long)number, why, path);
+        }
+        done += kills;
+        events += book.book->used;
+        for (n = 1; n <= book.book->used; n++) acked += ledger_at(&book, n)->state == LEDGER_ACKED;
+    }
+    fprintf(stderr, "%ld kills: %d opening (%d of them the first time, %d before there were tables, %d "
+            "to migrate), %d running, %d stopping; %lld events, %lld acknowledged; seed %llu\n",
+            done, killed_in[OPENING], first_opens, only_created, migrations, killed_in[RUNNING],
+            killed_in[STOPPING], (long long)events, (long long)acked, (unsigned long long)arg_seed);
+    ASSERT_EQ_FMT(0, failures, "%d");
+    ASSERTm("something was published", acked > 0);
+    remove(ledger_file);
+    t_path("kill");
+    PASS();
+}
+
+GREATEST_MAIN_DEFS();
+
+int main(int argc, char **argv)
+{
+    char *no_args[2];
+    p_proc_init(argv);
+    if (argc == 7 && strcmp(argv[1], "--child") == 0) return child(argv + 3);
+    if (argc == 4 && strcmp(argv[1], "--story") == 0) {
+        int ok;
+        calibrate();
+        ok = story(strtoull(argv[2], NULL, 10), strtoull(argv[3], NULL, 10), KILLS_PER_STORY);
+        printf("%s%s\n", ok ? "it passes" : "it fails: ", why);
+        return !ok;
+    }
+    if (argc > 1) arg_kills = strtol(argv[1], NULL, 10);
+    if (argc > 2) arg_seed = strtoull(argv[2], NULL, 10);
+    no_args[0] = argv[0];
+    no_args[1] = NULL;
+    argc = 1;
+    argv = no_args;
+    GREATEST_MAIN_BEGIN();
+    SET_TEARDOWN(p_reap, NULL);
+    RUN_TEST(nothing_is_lost_by_kill_9);
+    GREATEST_MAIN_END();
 }
