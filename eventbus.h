@@ -2190,6 +2190,7 @@ EBI_FN eb_result ebi_schema_look(eb_store *store, ebi_db *db, int64_t *version)
 EBI_FN int ebi_schema_exec(eb_store *store, ebi_db *db, const char *sql)
 {
     char text[6000];
+    EB_ASSERT(!sqlite3_get_autocommit(db->handle));
     ebi_sql_expand(sql, store->prefix, text, sizeof text);
     return ebi_db_exec(db, text);
 }
@@ -2222,6 +2223,7 @@ EBI_FN int ebi_schema_steps_from(eb_store *store, ebi_db *db, int64_t version)
     const char *const *sql;
     char text[120];
     int rc = SQLITE_OK, step;
+    EB_ASSERT(version >= 0 && version < EBI_SCHEMA_LATEST);
     for (step = (int)version; step < EBI_SCHEMA_LATEST && rc == SQLITE_OK; step++)
         for (sql = ebi_schema_steps[step]; *sql && rc == SQLITE_OK; sql++)
             rc = ebi_schema_exec(store, db, *sql);
@@ -2570,6 +2572,8 @@ EBI_FN eb_result ebi_writer_transaction(eb_store *store, ebi_req *list, int leve
     ebi_req *r;
     int code;
     eb_result rc = EB_OK;
+    EB_ASSERT(store->leading);
+    EB_ASSERT(level >= EB_DURABLE_FULL && level <= EB_DURABLE_OFF);
     if (store->closed) return ebi_error(EB_ERR_SHUTDOWN, "the bus is closed");
     if (store->must_reopen || store->must_checkpoint) rc = ebi_writer_reopen(store);
     if (rc == EB_OK) rc = ebi_db_level(&store->writer, level);
@@ -2607,6 +2611,7 @@ EBI_FN eb_result ebi_writer_one_by_one(eb_store *store, ebi_req *list, int outco
 {
     ebi_req *r, *rest;
     eb_result rc;
+    EB_ASSERT(store->leading);
     for (r = list; r; r = rest) {
         rest = r->next;
         r->next = NULL;
@@ -2634,6 +2639,7 @@ EBI_FN void ebi_writer_checkpoint(eb_store *store)
 /* Whether that is due, and for whom. Lock held on entry and exit; by the leader. */
 EBI_FN void ebi_writer_look_at_wal(eb_store *store)
 {
+    EB_ASSERT(store->leading);
     if (store->wal_frames < store->wal_done) store->wal_done = 0; /* it began anew */
     if (store->wal_frames - store->wal_done < EB_WAL_PAGES) return;
     if (store->wal_frames < 4 * EB_WAL_PAGES && ebi_keeper_checkpoints(store)) return;
@@ -3012,6 +3018,7 @@ EBI_FN ebi_entry *ebi_entry_load(eb_store *store, sqlite3_stmt *s)
     eb_message m;
     ebi_entry *e;
     const char *id = ebi_column(s, 7);
+    EB_ASSERT(sqlite3_column_count(s) == 15);
     memset(&m, 0, sizeof m);
     m.type = ebi_column(s, 8);
     m.payload = ebi_column(s, 9);
@@ -3161,6 +3168,8 @@ EBI_FN int ebi_finish_insert(eb_store *store, int64_t seq, int attempts, const c
 EBI_FN int ebi_outcome_apply(eb_store *store, ebi_entry *e, int64_t now_ms, const char *now)
 {
     int changed = 1, rc = SQLITE_OK, gone = 0;
+    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
+    EB_ASSERT(e->outcome != EBI_OUT_NONE);
     switch (e->outcome) {
     case EBI_OUT_DONE:
         if (e->failed > 0) rc = ebi_outcome_step(store, EBI_SQL_FINISH_ERRORS, e, 0, NULL, now,
@@ -3202,6 +3211,7 @@ EBI_FN eb_result ebi_engine_outcomes_apply(eb_store *store)
     int64_t now_ms;
     char now[EBI_TIME_LEN + 1];
     int rc;
+    EB_ASSERT(store->leading);
     if (!bus || !bus->taking) return EB_OK;
     now_ms = ebi_now_ms(store);
     ebi_time_text(now_ms, now);
@@ -3226,6 +3236,7 @@ EBI_FN void ebi_engine_outcomes_end(eb_store *store, eb_result rc)
 {
     eb_bus *bus = ebi_bus_of(store);
     ebi_entry *e, *next;
+    EB_ASSERT(store->leading);
     if (!bus || !bus->taking) return;
     bus->outcome_rc = rc;
     if (rc != EB_OK) {
@@ -3273,6 +3284,7 @@ EBI_FN eb_result ebi_engine_flush(eb_bus *bus)
 EBI_FN int ebi_outcome_push(eb_bus *bus, ebi_entry *e, int outcome)
 {
     int urgent, first = !bus->outcomes;
+    EB_ASSERT(outcome != EBI_OUT_NONE && e->token != 0);
     e->outcome = outcome;
     if (first) bus->outcome_since_us = ebi_mono_us(&bus->store);
     urgent = ebi_waiters_any(bus, e->seq) || (bus->drainers && !bus->claimed && !bus->ready);
@@ -3391,6 +3403,7 @@ EBI_FN ebi_sub *ebi_subs_find(eb_bus *bus, const char *id)
 EBI_FN ebi_sub *ebi_subs_better(ebi_sub *best, ebi_sub *chain, int kind, const char *type,
                                 size_t length, int64_t order)
 {
+    EB_ASSERT(length <= EBI_TYPE_MAX);
     for (; chain; chain = chain->next_type) {
         if (chain->order <= order || (best && chain->order > best->order)) continue;
         if (chain->kind != kind) continue;
@@ -3614,6 +3627,7 @@ EBI_FN int ebi_die_unclaimed(eb_store *store, int64_t seq, const char *error_jso
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_DIE);
     int rc;
+    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     if (!s) return ebi_db_code(&store->writer);
     sqlite3_bind_int64(s, 1, seq);
     sqlite3_bind_null(s, 2);
@@ -3649,6 +3663,7 @@ EBI_FN void ebi_unmatched_say(const eb_store *store, const char *id, const char 
 EBI_FN int ebi_claim_mark(eb_bus *bus, int64_t seq)
 {
     int rc;
+    EB_ASSERT(seq > 0);
     if (seq <= bus->claimed_to) return SQLITE_OK;
     rc = ebi_step_seq(&bus->store, EBI_SQL_CLAIMED_TO, seq + EBI_CLAIM_STEP);
     if (rc == SQLITE_OK) bus->claimed_to = seq + EBI_CLAIM_STEP;
@@ -3665,6 +3680,7 @@ EBI_FN int ebi_publish_one(eb_bus *bus, ebi_publish *p, size_t i, int64_t seq, i
     int birth, attempts, counted, rc;
     char now[EBI_TIME_LEN + 1];
     eb_id *id = &p->ids[i];
+    EB_ASSERT(seq > 0);
     if (due) due = ebi_due(m->delay_ms ? now_ms : 0, due);
     ebi_time_text(now_ms, now);
     ebi_id_make(store->id_key, seq, id);
@@ -3716,6 +3732,7 @@ EBI_FN eb_result ebi_publish_func(eb_store *store, void *arg)
     size_t i;
     int rc, known;
     eb_result result = ebi_publish_cap(bus, p->count);
+    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     if (p->reserved) ebi_publish_unreserve(bus, p); /* a second run */
     p->duplicates = 0;
     p->due_ms = 0;
@@ -3772,6 +3789,8 @@ EBI_FN void ebi_publish_after(eb_store *store, void *arg, eb_result rc)
     ebi_publish *p = (ebi_publish *)arg;
     eb_bus *bus = ebi_bus_of(store);
     size_t i;
+    EB_ASSERT(store->leading);
+    EB_ASSERT(bus->reserved >= p->reserved);
     bus->reserved -= p->reserved;
     p->reserved = 0;
     if (rc < 0) return;
@@ -3910,6 +3929,7 @@ EBI_FN int ebi_claim_row(eb_store *store, ebi_claim *c, ebi_entry *e, int attemp
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_CLAIM);
     int rc;
+    EB_ASSERT(e->token == 0 && attempts >= 1);
     if (!s) return ebi_db_code(&store->writer);
     e->token = ++ebi_bus_of(store)->next_token;
     e->counted = c->single || c->alone;
@@ -3932,6 +3952,7 @@ EBI_FN int ebi_claim_unmatched(eb_store *store, ebi_claim *c, ebi_entry *e, int 
     int fresh = e->born && e->born == bus->incarnation && !e->failed && !e->suspect && !e->retried;
     sqlite3_stmt *s;
     int rc;
+    EB_ASSERT(!e->token);
     if (fresh && bus->on_unmatched == EB_UNMATCHED_DLQ) {
         ebi_entry_push(&c->dead, &c->dead_last, e);
         *taken = c->ended = 1;
@@ -3984,6 +4005,7 @@ EBI_FN int ebi_claim_due(eb_store *store, ebi_claim *c)
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_DUE);
     ebi_entry *list = NULL, *last = NULL, *e;
     int rc = SQLITE_OK, taken;
+    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     if (c->want <= 0 || c->alone || c->next_due_ms > c->now_ms) return SQLITE_OK;
     if (!s) return ebi_db_code(&store->writer);
     sqlite3_bind_int64(s, 1, c->now_ms);
@@ -4009,6 +4031,7 @@ EBI_FN int ebi_claim_scan(eb_store *store, ebi_claim *c)
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_SCAN);
     ebi_entry *e;
     int rc = SQLITE_OK, count = 0;
+    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     if (!s) return ebi_db_code(&store->writer);
     sqlite3_bind_int64(s, 1, c->cursor);
     sqlite3_bind_int(s, 2, c->room);
@@ -4031,6 +4054,7 @@ EBI_FN int ebi_claim_ready(eb_store *store, ebi_claim *c, ebi_entry **list, ebi_
 {
     ebi_entry *e;
     int rc = SQLITE_OK, taken;
+    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     while (rc == SQLITE_OK && c->want > 0 && *list && !ebi_claim_must_wait(c, *list)) {
         e = ebi_entry_pop(list, last);
         rc = ebi_claim_try(store, c, e, &taken);
@@ -4045,6 +4069,7 @@ EBI_FN eb_result ebi_claim_func(eb_store *store, void *arg)
     ebi_claim *c = (ebi_claim *)arg;
     ebi_entry *last = c->queue;
     int rc = SQLITE_OK;
+    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     if (c->ran++) return ebi_error(EB_ERR_IO, "claiming failed"); /* then it is done over */
     while (last && last->next) last = last->next;
     c->now_ms = ebi_now_ms(store);
@@ -4070,6 +4095,7 @@ EBI_FN eb_result ebi_claim_func(eb_store *store, void *arg)
 /* Everything in memory that was not claimed is forgotten: the scan will read it again. */
 EBI_FN void ebi_ready_forget(eb_bus *bus)
 {
+    EB_ASSERT(!bus->claiming || bus->store.leading);
     ebi_entries_free(&bus->store, bus->ready);
     bus->ready = bus->ready_last = NULL;
     bus->ready_count = 0;
@@ -4108,6 +4134,8 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
     ebi_claim *c = (ebi_claim *)arg;
     eb_bus *bus = ebi_bus_of(store);
     ebi_entry *e, *younger;
+    EB_ASSERT(store->leading);
+    EB_ASSERT(bus->claiming);
     if (rc != EB_OK) { /* the rows are as they were, or will be found by ebi_engine_resync() */
         ebi_entries_free(store, c->won);
         ebi_entries_free(store, c->dead);
@@ -4224,6 +4252,7 @@ EBI_FN void ebi_engine_resync(eb_store *store)
     char now[EBI_TIME_LEN + 1];
     sqlite3_stmt *s;
     int held, changed, rows, started;
+    EB_ASSERT(store->leading);
     if (!bus) return;
     ebi_mutex_lock(&store->lock);
     started = bus->state >= EBI_STARTED;
@@ -4263,7 +4292,7 @@ typedef struct ebi_recovered { /* what is to be said in the log once it is commi
     int attempt, max_attempts, dead;
 } ebi_recovered;
 typedef struct ebi_recovery {
-    int64_t after;
+    int64_t after, reached; /* reached: by this run of the function, which may be run again */
     int rows, failures, first;
     ebi_recovered said[256];
 } ebi_recovery;
@@ -4282,6 +4311,7 @@ EBI_FN int ebi_recover_row(eb_store *store, ebi_recovery *r, sqlite3_stmt *row, 
     ebi_recovered *say = &r->said[r->failures];
     sqlite3_stmt *s;
     int rc, index;
+    EB_ASSERT(r->failures < 256);
     if (sqlite3_column_type(row, 3) == SQLITE_NULL) max = bus->policy.max_retries + 1;
     index = !counted ? EBI_SQL_SNOOZE : failed + 1 >= max ? EBI_SQL_DIE : EBI_SQL_RETRY;
     s = ebi_db_stmt(store, &store->writer, index);
@@ -4326,6 +4356,7 @@ EBI_FN eb_result ebi_recover_func(eb_store *store, void *arg)
     char now[EBI_TIME_LEN + 1];
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_STUCK);
     int rc = SQLITE_OK;
+    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     if (r->first) {
         sqlite3_randomness((int)sizeof bits, &bits);
         bus->incarnation = (bits & INT64_C(0x3FFFFFFFFFFF)) + 1;
@@ -4344,7 +4375,7 @@ EBI_FN eb_result ebi_recover_func(eb_store *store, void *arg)
     }
     sqlite3_reset(s);
     if (rc != SQLITE_DONE) return ebi_writer_error(store, rc, "recovery");
-    r->after = after;
+    r->reached = after;
     return EB_OK;
 }
 
@@ -4355,11 +4386,13 @@ EBI_FN eb_result ebi_recover(eb_bus *bus)
     eb_log_entry e;
     eb_result rc;
     int i;
+    EB_ASSERT(bus->state == EBI_STARTING);
     if (!r) return ebi_error(EB_ERR_NOMEM, "out of memory");
     memset(r, 0, sizeof *r);
     r->first = 1;
     do {
         rc = ebi_writer_run(store, ebi_recover_func, NULL, r, EB_DURABLE_NORMAL);
+        r->after = r->reached;
         r->first = 0;
         for (i = 0; rc == EB_OK && i < r->failures; i++) {
             memset(&e, 0, sizeof e);
@@ -4385,6 +4418,7 @@ EBI_FN eb_result ebi_recover(eb_bus *bus)
 /* Frees a removed subscription nobody uses any more. Lock held. */
 EBI_FN void ebi_sub_release(eb_bus *bus, ebi_sub *s)
 {
+    EB_ASSERT(s->calls >= 0 && s->keep >= 0);
     if (!s->removed || s->calls > 0 || s->keep) return;
     if (s->policy.schedule_ms) ebi_free(&bus->store.allocator, s->policy.schedule_ms);
     ebi_free(&bus->store.allocator, s->pattern);
@@ -4445,6 +4479,7 @@ EBI_FN int ebi_attempt_failed(eb_bus *bus, ebi_entry *e, const ebi_policy *polic
     int max = policy->max_retries == INT32_MAX ? INT32_MAX : policy->max_retries + 1;
     int dead = hopeless || e->failed + 1 >= max;
     int64_t delay = dead ? -1 : ebi_policy_delay(policy, e->failed + 1);
+    EB_ASSERT(e->failed >= 0 && policy->max_retries >= 0);
     ebi_attempt_say(bus, e, text, max, delay);
     e->due_ms = dead ? 0 : ebi_due(ebi_now_ms(&bus->store), delay);
     return dead ? EBI_OUT_DEAD : EBI_OUT_RETRY;
@@ -4477,6 +4512,7 @@ EBI_FN int ebi_attempt_call(eb_bus *bus, ebi_run *run, ebi_sub *sub)
     int64_t now_us = ebi_mono_us(store), limit = sub->timeout_ms;
     eb_result rc;
     int outcome = EBI_OUT_NONE, late;
+    EB_ASSERT(run->entry && !run->lost && !run->sub);
     sub->calls++;
     run->sub = sub;
     run->outcome = EBI_OUT_NONE;
@@ -4522,6 +4558,7 @@ EBI_FN int ebi_attempt(eb_bus *bus, ebi_run *run, ebi_entry *e)
     ebi_sub *sub;
     int64_t order = 0, start_us = ebi_mono_us(&bus->store);
     int outcome = EBI_OUT_NONE, called = 0, urgent = 0;
+    EB_ASSERT(!run->entry && e->refs == 1 && e->token != 0);
     run->entry = e;
     run->lost = 0;
     run->thread = ebi_thread_self();
@@ -4651,6 +4688,7 @@ EBI_FN void *ebi_worker_main(void *arg)
 EBI_FN int ebi_worker_start(eb_bus *bus)
 {
     ebi_worker *w = (ebi_worker *)ebi_alloc(&bus->store.allocator, sizeof *w);
+    EB_ASSERT(bus->workers > 0);
     if (!w) return 0;
     memset(w, 0, sizeof *w);
     w->bus = bus;
@@ -4695,6 +4733,7 @@ EBI_FN void ebi_keeper_timeout(eb_bus *bus, ebi_run *run)
     ebi_sub *sub = run->sub;
     char text[80];
     int outcome, paused = 0, urgent;
+    EB_ASSERT(e && sub && sub->calls > 0);
     if (bus->lost_workers >= EB_LOST_MAX - 1 && !sub->paused) sub->paused = paused = 1;
     ebi_run_lose(bus, run);
     e->refs++;
@@ -4773,6 +4812,7 @@ EBI_FN void ebi_keeper_checkpoint(eb_bus *bus)
 EBI_FN ebi_run *ebi_keeper_overdue(eb_bus *bus, int64_t now_us, int64_t *next_us)
 {
     ebi_run *r;
+    EB_ASSERT(bus->workers > 0);
     for (r = bus->runs; r; r = r->next) {
         if (!r->sub || r->deadline_us < 0) continue;
         if (r->deadline_us <= now_us) return r;
@@ -4785,6 +4825,7 @@ EBI_FN ebi_run *ebi_keeper_overdue(eb_bus *bus, int64_t now_us, int64_t *next_us
 EBI_FN void ebi_release_claims(eb_bus *bus)
 {
     ebi_entry *e;
+    EB_ASSERT(bus->state != EBI_STARTED && !bus->claiming);
     while ((e = ebi_entry_pop(&bus->claimed, &bus->claimed_last)) != NULL) {
         bus->claimed_count--;
         e->due_ms = ebi_now_ms(&bus->store);
@@ -4801,6 +4842,7 @@ EBI_FN void ebi_release_claims(eb_bus *bus)
 EBI_FN void ebi_bus_finish(eb_bus *bus)
 {
     eb_store *store = &bus->store;
+    EB_ASSERT(bus->state == EBI_STOPPING);
     ebi_mutex_lock(&store->lock);
     while (bus->runs) ebi_run_lose(bus, bus->runs); /* only those that were given up */
     while (bus->claiming) ebi_cond_wait(&bus->news, &store->lock, -1);
@@ -4909,6 +4951,7 @@ EBI_FN eb_result ebi_pump_enter(eb_bus *bus)
 /* Gives it back; finishes a shutdown that began meanwhile. Lock held on entry and exit. */
 EBI_FN void ebi_pump_leave(eb_bus *bus)
 {
+    EB_ASSERT(bus->pumping);
     if (bus->state == EBI_STOPPING) {
         ebi_mutex_unlock(&bus->store.lock);
         ebi_bus_finish(bus);
@@ -4923,6 +4966,7 @@ EBI_FN void ebi_pump_leave(eb_bus *bus)
 EBI_FN int ebi_pump_one(eb_bus *bus)
 {
     ebi_entry *e = ebi_entry_pop(&bus->claimed, &bus->claimed_last);
+    EB_ASSERT(bus->pumping && !bus->workers);
     if (!e && !ebi_claim_due_now(bus)) return 0;
     if (!e) {
         ebi_claim_some(bus);
@@ -4962,6 +5006,7 @@ EBI_FN eb_result ebi_pump_some(eb_bus *bus, int64_t deadline_ms)
 {
     eb_result rc;
     int did, ran = 0;
+    EB_ASSERT(bus->pumping);
     bus->look = 0;
     ebi_mutex_unlock(&bus->store.lock);
     ebi_look_outside(bus);
@@ -5042,6 +5087,7 @@ EBI_FN void ebi_waiter_init(ebi_waiter *w, int64_t seq)
 EBI_FN void ebi_waiter_remove(eb_bus *bus, ebi_waiter *w)
 {
     ebi_waiter **at = &bus->waiters;
+    EB_ASSERT(w->seq > 0);
     while (*at && *at != w) at = &(*at)->next;
     if (*at) *at = w->next;
 }
@@ -5061,6 +5107,7 @@ EBI_FN eb_result ebi_wait_for(eb_bus *bus, ebi_waiter *w, const char *id, int64_
     eb_result rc = EB_EMPTY;
     int64_t left, poll = bus->idle_poll_ms >= 0 ? bus->idle_poll_ms : 1000;
     int late = deadline_ms <= ebi_mono_ms(store); /* 0: only looks */
+    EB_ASSERT(w->seq > 0 && (!pump || bus->pumping));
     for (;;) {
         if (pump || w->hit) {
             w->hit = 0;
@@ -5162,6 +5209,7 @@ EBI_FN eb_result ebi_owner_take(eb_bus *bus)
     size_t n;
     char *path;
     int rc;
+    EB_ASSERT(!bus->owner.handle);
     if (!store->file || !store->file[0]) return EB_OK;
     n = strlen(store->file) + sizeof store->prefix + 16;
     path = (char *)ebi_alloc(&store->allocator, n);
@@ -5195,6 +5243,7 @@ EBI_FN eb_result ebi_policy_resolve(const eb_allocator *a, const eb_retry_policy
     const int64_t *schedule;
     eb_result rc;
     int i;
+    EB_ASSERT(a && p && out);
     *out = base ? *base : standard;
     schedule = out->schedule_ms;
     out->schedule_ms = NULL;
@@ -5327,6 +5376,7 @@ EBI_FN eb_result ebi_sub_insert(eb_store *store, void *arg)
 {
     eb_bus *bus = ebi_bus_of(store);
     int rc, stopping, room;
+    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     ebi_mutex_lock(&store->lock);
     stopping = bus->state >= EBI_STOPPING;
     room = ebi_subs_reserve(bus, bus->sub_count + 1);
@@ -5342,6 +5392,8 @@ EBI_FN void ebi_sub_after(eb_store *store, void *arg, eb_result rc)
 {
     eb_bus *bus = ebi_bus_of(store);
     ebi_sub *s = (ebi_sub *)arg;
+    EB_ASSERT(store->leading);
+    EB_ASSERT(!s->removed && s->calls == 0);
     if (rc != EB_OK) return;
     ebi_subs_add(bus, s);
     ebi_claim_rescan(bus);
@@ -5377,6 +5429,7 @@ EBI_FN eb_result ebi_subs_announce(eb_store *store, void *arg)
     eb_bus *bus = ebi_bus_of(store);
     ebi_sub *s, *next;
     int rc = ebi_db_run(store, &store->writer, EBI_SQL_SUB_CLEAR);
+    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     (void)arg;
     ebi_mutex_lock(&store->lock);
     for (s = bus->subs; s && rc == SQLITE_OK; s = next) {
@@ -5401,6 +5454,7 @@ EBI_FN eb_result ebi_subs_announce(eb_store *store, void *arg)
 EBI_FN void ebi_workers_join(eb_bus *bus, int keeper)
 {
     ebi_worker **at = &bus->all_workers, *ended = NULL, *w;
+    EB_ASSERT(bus->state != EBI_STARTED);
     while ((w = *at) != NULL) {
         if (w->run.lost) {
             at = &w->next;
@@ -5425,6 +5479,7 @@ EBI_FN eb_result ebi_bus_begin(eb_bus *bus)
 {
     eb_result rc = EB_OK;
     int i, ok = 1;
+    EB_ASSERT(bus->state == EBI_STARTING);
     ebi_mutex_lock(&bus->store.lock);
     bus->cursor = 0;
     bus->disk_more = 1;
@@ -5460,6 +5515,7 @@ EBI_FN void ebi_stop_begin(eb_bus *bus)
 EBI_FN eb_result ebi_stop_threads(eb_bus *bus)
 {
     int64_t deadline = ebi_deadline(&bus->store, bus->shutdown_timeout_ms), left;
+    EB_ASSERT(bus->workers > 0 && bus->state >= EBI_STOPPING);
     while (bus->state != EBI_STOPPED || bus->keeper_alive) {
         left = deadline == INT64_MAX ? -1 : deadline - ebi_mono_ms(&bus->store);
         if (left <= 0 && deadline != INT64_MAX && !bus->abandon) {
@@ -5489,6 +5545,7 @@ EBI_FN eb_result ebi_stop_threads(eb_bus *bus)
 EBI_FN eb_result ebi_stop_pump(eb_bus *bus)
 {
     int64_t deadline = ebi_deadline(&bus->store, bus->shutdown_timeout_ms), left;
+    EB_ASSERT(bus->workers == 0 && bus->state >= EBI_STOPPING);
     while (bus->state != EBI_STOPPED && bus->pumping) {
         left = deadline == INT64_MAX ? 1000 : deadline - ebi_mono_ms(&bus->store);
         if (left <= 0) return ebi_error(EB_ERR_TIMEOUT, "a thread is still pumping");
@@ -5506,6 +5563,7 @@ EBI_FN void ebi_bus_free(eb_bus *bus)
 {
     eb_allocator a = bus->store.allocator;
     ebi_sub *s, *next;
+    EB_ASSERT(bus->refs <= 1 && bus->running == 0);
     for (s = bus->subs; s; s = next) {
         next = s->next;
         s->removed = 1;
@@ -5579,6 +5637,7 @@ EBI_FN int ebi_list_add(eb_store *store, ebi_list *list, sqlite3_stmt *s)
     eb_event *e;
     char *block;
     int i;
+    EB_ASSERT(sqlite3_column_count(s) == 15);
     if (!ebi_list_grow(store, list)) return 0;
     for (i = 0; i < 8; i++) { /* type payload metadata ordering idempotency producer sub errors */
         field[i] = ebi_column(s, 7 + i);
@@ -5769,6 +5828,7 @@ EBI_FN int ebi_state_of(eb_store *store, int64_t seq, const char *id)
 EBI_FN eb_result ebi_dlq_find(eb_store *store, const ebi_dlq *d, int wanted)
 {
     int state = d->seq > 0 ? ebi_state_of(store, d->seq, d->id) : 0;
+    EB_ASSERT(wanted == 1 || wanted == 2);
     if (state < 0)
         return ebi_writer_error(store, ebi_db_code(&store->writer),
                                 "looking for an event");
@@ -5784,6 +5844,7 @@ EBI_FN eb_result ebi_dlq_retry_func(eb_store *store, void *arg)
     ebi_dlq *d = (ebi_dlq *)arg;
     eb_result result = ebi_dlq_find(store, d, 2);
     int rc;
+    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     if (result != EB_OK) return result;
     rc = ebi_dlq_retry_row(store, d->seq);
     return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "retrying a dead letter");
@@ -5797,6 +5858,7 @@ EBI_FN eb_result ebi_dlq_move_func(eb_store *store, void *arg)
     int64_t now_ms = ebi_now_ms(store);
     sqlite3_stmt *s;
     int rc;
+    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     if (result != EB_OK) return result;
     ebi_time_text(now_ms, now);
     s = ebi_db_stmt(store, &store->writer, EBI_SQL_KEY_PASS);
@@ -5826,6 +5888,7 @@ EBI_FN eb_result ebi_dlq_retry_all_func(eb_store *store, void *arg)
     int64_t seqs[EBI_DLQ_CHUNK];
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_DLQ_READ);
     int i, n, rc;
+    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     d->count = 0;
     if (!s)
         return ebi_writer_error(store, ebi_db_code(&store->writer), "retrying");
@@ -5847,6 +5910,7 @@ EBI_FN eb_result ebi_dlq_purge_func(eb_store *store, void *arg)
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer,
                                   d->by_death ? EBI_SQL_DLQ_OLD_DEAD : EBI_SQL_DLQ_OLD);
     int i, n = 0, rc;
+    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     d->count = 0;
     rc = s ? SQLITE_OK : ebi_db_code(&store->writer);
     if (s) {

@@ -239,7 +239,7 @@ static int kill_one(uint64_t *r, int phase)
     status = p_kill(c);
     ledger_crashed(&book);
     killed_in[phase]++;
-    if (ok && !P_IS_KILLED(status)) {
+    if (ok && !(status != -1 && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL)) {
         ok = 0;
         snprintf(why, sizeof why, "the child ended by itself, status %d", status);
     }

@@ -1,18 +1,25 @@
 /* ladder_io.c - a disk that fails at any moment loses nothing.
 **
 ** For every scene of scenes.h and every kind of disk operation of vfs.h the n-th operation fails, n = 1,
-** 2, 3, ... until the scene does not reach it any more: with an I/O error, as a full disk, or, where
-** something is locked, as a locked file; once, or from then on until the disk is healed. (A VFS that says
-** SQLITE_BUSY to a read, write or sync breaks SQLite's own contract: a checkpoint takes it for "there
-** are readers" and goes on.) Every call must succeed or say what
-** happened; nothing may leak; the same bus must work when the disk does; the ledger must agree: what
-** was refused is not there, what was acknowledged is, and EB_ERR_UNKNOWN means either.
+** 2, 3, ... until the scene does not reach it any more; once, or from then on until the disk is healed.
+** How it fails:
+**     ioerr   with an I/O error
+**     late    the same, but a write, truncate or delete has happened nevertheless
+**     rough   ioerr, on a disk for which SQLite pads its commits
+**     full    as on a full disk, with half of the write done
+**     busy    as if somebody had it locked; only where something is locked: a VFS that says SQLITE_BUSY to
+**             a read, write or sync breaks its contract, a checkpoint takes it for "there are readers"
+** Every call must succeed or say what happened; nothing may leak; the same bus must work when the disk
+** does; the ledger must agree: what was refused is not there, what was acknowledged is, and
+** EB_ERR_UNKNOWN means either.
 **
 ** A failure prints how to replay it alone: ./ladder_io post sync ioerr once 3
 */
 #include "scenes.h"
 
-static const char *const codes[] = {"ioerr", "full", "busy"};
+static const struct { const char *name; int code, rough; } codes[] = {
+    {"ioerr", VFS_IOERR, 0}, {"late", VFS_LATE, 0}, {"rough", VFS_IOERR, 1}, {"full", VFS_FULL, 0},
+    {"busy", VFS_BUSY, 0}};
 enum { CODES = (int)(sizeof codes / sizeof *codes) };
 static const char *const modes[] = {"once", "sticky"};
 
@@ -33,25 +40,34 @@ static void *our_resize(void *ptr, size_t size, void *user)
     return at;
 }
 
-/* Whether a disk could answer so. */
+/* Whether a disk could answer so, and differently from a plain I/O error. */
 static int possible(int kind, int code)
 {
-    return code != VFS_BUSY || kind == VFS_LOCK || kind == VFS_SHMLOCK || kind == VFS_SHMMAP;
+    if (codes[code].code == VFS_LATE)
+        return kind == VFS_WRITE || kind == VFS_TRUNCATE || kind == VFS_DELETE;
+    if (codes[code].rough) return kind == VFS_WRITE || kind == VFS_SYNC;
+    if (codes[code].code == VFS_BUSY)
+        return kind == VFS_LOCK || kind == VFS_SHMLOCK || kind == VFS_SHMMAP;
+    return 1;
 }
 
-static void arm(void) { vfs_arm(vfs_names[plan.kind], plan.code, plan.at, plan.sticky); }
+static void arm(void)
+{
+    vfs_arm(vfs_names[plan.kind], codes[plan.code].code, plan.at, plan.sticky);
+}
 
 /* The name of the fault, "unknown" from a commit, and a wait that ran out; a lock that cannot be had
 ** when starting looks like another owner. */
 static int allowed(const char *call, eb_result rc)
 {
+    int code = codes[plan.code].code;
     unknown_answers += rc == EB_ERR_UNKNOWN;
     if (rc == EB_ERR_UNKNOWN) return 1;
     if (rc == EB_ERR_TIMEOUT) return strncmp(call, "eb_drain", 8) == 0;
-    if (rc == EB_ERR_OWNED) return plan.code == VFS_BUSY && strncmp(call, "eb_start", 8) == 0;
-    if (rc == EB_ERR_IO) return plan.code == VFS_IOERR;
-    if (rc == EB_ERR_FULL) return plan.code == VFS_FULL;
-    if (rc == EB_ERR_BUSY) return plan.code == VFS_BUSY;
+    if (rc == EB_ERR_OWNED) return code == VFS_BUSY && strncmp(call, "eb_start", 8) == 0;
+    if (rc == EB_ERR_IO) return code == VFS_IOERR || code == VFS_LATE;
+    if (rc == EB_ERR_FULL) return code == VFS_FULL;
+    if (rc == EB_ERR_BUSY) return code == VFS_BUSY;
     return 0;
 }
 
@@ -61,11 +77,12 @@ static int step(const scene *s, int kind, int code, int sticky, int64_t at)
     int64_t blocks = our_blocks, noticed;
     sqlite3_int64 used = sqlite3_memory_used();
     snprintf(scene_command, sizeof scene_command, "./ladder_io %s %s %s %s %lld", s->name,
-             vfs_names[kind], codes[code], modes[sticky], (long long)at);
+             vfs_names[kind], codes[code].name, modes[sticky], (long long)at);
     plan.kind = kind;
     plan.code = code;
     plan.sticky = sticky;
     plan.at = at;
+    vfs_rough = codes[code].rough;
     scene_prepare(s);
     scene_play(s, arm);
     noticed = vfs_fired();
@@ -105,12 +122,12 @@ static int replay(char **argv)
             for (code = 0; code < CODES; code++)
                 for (sticky = 0; sticky < 2; sticky++) {
                     if (strcmp(scenes[i].name, argv[1]) || strcmp(vfs_names[kind], argv[2]) ||
-                        strcmp(codes[code], argv[3]) || strcmp(modes[sticky], argv[4])) continue;
+                        strcmp(codes[code].name, argv[3]) || strcmp(modes[sticky], argv[4])) continue;
                     printf("noticed: %d\n", step(&scenes[i], kind, code, sticky, atoll(argv[5])));
                     printf("%s\n", w.wrong ? w.why : "nothing is wrong");
                     return w.wrong != 0;
                 }
-    fprintf(stderr, "%s SCENE KIND ioerr|full|busy once|sticky N\n", argv[0]);
+    fprintf(stderr, "%s SCENE KIND ioerr|late|rough|full|busy once|sticky N\n", argv[0]);
     return 2;
 }
 
@@ -130,7 +147,7 @@ int main(int argc, char **argv)
                 for (code = 0; code < CODES; code++) {
                     if (!possible(kind, code)) continue;
                     snprintf(suffix, sizeof suffix, "%s_%s_%s", scenes[i].name, vfs_names[kind],
-                             codes[code]);
+                             codes[code].name);
                     greatest_set_test_suffix(suffix);
                     RUN_TESTp(climb, &scenes[i], kind, code);
                 }

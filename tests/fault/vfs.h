@@ -9,9 +9,13 @@
 **
 ** Kinds: open read write sync truncate delete access size lock shmmap shmlock. What fails is always
 ** something that SQLite asks for and can be refused; unlocking and closing never fail. VFS_IOERR is
-** the code that the default VFS would give for that kind. VFS_FULL on a write writes the first half,
-** as a full disk does. Nothing else differs from the default VFS, except:
+** the code that the default VFS would give for that kind; VFS_LATE the same, but what was asked for
+** happened all the same (writes, syncs, truncates and deletes): an error says nothing about what reached
+** the disk. VFS_FULL on a write writes the first half, as a full disk does. Nothing else differs from
+** the default VFS, except:
 **   - no memory-mapped I/O, so that no write goes past the shim;
+**   - vfs_rough = 1: a disk that may damage the neighbours of what it writes (no powersafe overwrite), so
+**     that SQLite pads its commits to whole sectors;
 **   - vfs_no_sync = 1 answers syncs without doing them: quick, and no loss unless the machine stops;
 **   - vfs_no_sleep = 1 lets SQLite's own pauses (while it waits for a WAL lock) take no time.
 ** Any thread; the counters are shared by all connections.
@@ -43,7 +47,7 @@ static const char *const vfs_names[] = {VFS_KINDS(VFS_NAME) NULL};
 static const int vfs_codes[] = {VFS_KINDS(VFS_CODE) 0};
 #undef VFS_CODE
 
-enum { VFS_IOERR, VFS_FULL, VFS_BUSY };
+enum { VFS_IOERR, VFS_FULL, VFS_BUSY, VFS_LATE };
 
 typedef struct vfs_file {
     sqlite3_file base;
@@ -60,7 +64,7 @@ static struct {
     int64_t counts[VFS_KIND_COUNT], fired;
 } vfs_state;
 
-static int vfs_no_sync, vfs_no_sleep;
+static int vfs_no_sync, vfs_no_sleep, vfs_rough;
 
 /* ---- the plan --------------------------------------------------------------------------------- */
 
@@ -122,6 +126,12 @@ static int vfs_step(int kind)
 
 /* ---- files ------------------------------------------------------------------------------------ */
 
+/* Whether an operation that fails with rc is done nevertheless. */
+static int vfs_late(int rc)
+{
+    return rc && __atomic_load_n(&vfs_state.code, __ATOMIC_SEQ_CST) == VFS_LATE;
+}
+
 static sqlite3_file *vfs_real(sqlite3_file *file) { return ((vfs_file *)file)->real; }
 
 static int vfs_close(sqlite3_file *file)
@@ -139,11 +149,13 @@ static int vfs_write(sqlite3_file *file, const void *from, int n, sqlite3_int64 
     sqlite3_file *real = vfs_real(file);
     int rc = vfs_step(VFS_WRITE);
     if (rc == SQLITE_FULL && n > 1) real->pMethods->xWrite(real, from, n / 2, at);
+    if (vfs_late(rc)) real->pMethods->xWrite(real, from, n, at);
     return rc ? rc : real->pMethods->xWrite(real, from, n, at);
 }
 static int vfs_truncate(sqlite3_file *file, sqlite3_int64 size)
 {
     int rc = vfs_step(VFS_TRUNCATE);
+    if (vfs_late(rc)) vfs_real(file)->pMethods->xTruncate(vfs_real(file), size);
     return rc ? rc : vfs_real(file)->pMethods->xTruncate(vfs_real(file), size);
 }
 static int vfs_sync(sqlite3_file *file, int flags)
@@ -180,7 +192,8 @@ static int vfs_sector(sqlite3_file *file)
 }
 static int vfs_device(sqlite3_file *file)
 {
-    return vfs_real(file)->pMethods->xDeviceCharacteristics(vfs_real(file));
+    int can = vfs_real(file)->pMethods->xDeviceCharacteristics(vfs_real(file));
+    return vfs_rough ? can & ~SQLITE_IOCAP_POWERSAFE_OVERWRITE : can;
 }
 static int vfs_shm_map(sqlite3_file *file, int page, int size, int extend, void volatile **out)
 {
@@ -228,6 +241,7 @@ static int vfs_delete(sqlite3_vfs *vfs, const char *name, int sync_dir)
 {
     int rc = vfs_step(VFS_DELETE);
     (void)vfs;
+    if (vfs_late(rc)) vfs_state.real->xDelete(vfs_state.real, name, 0);
     return rc ? rc : vfs_state.real->xDelete(vfs_state.real, name, sync_dir && !vfs_no_sync);
 }
 static int vfs_access(sqlite3_vfs *vfs, const char *name, int flags, int *out)
