@@ -1620,6 +1620,7 @@ typedef struct ebi_req {
     struct ebi_req *next;
     int state; /* EBI_REQ_... */
     eb_result rc;
+    int waits; /* cond is in use: a lone publisher needs none */
     ebi_cond cond;
     char error[sizeof ebi_error_text]; /* why rc < 0, for the waiting thread's eb_errmsg() */
 } ebi_req;
@@ -2481,12 +2482,15 @@ EBI_FN void ebi_engine_undone(eb_store *store);
 EBI_FN void ebi_req_init(ebi_req *r, eb_result (*func)(eb_store *, void *),
                          void (*after)(eb_store *, void *, eb_result), void *arg, int level)
 {
-    memset(r, 0, sizeof *r);
     r->func = func;
     r->after = after;
     r->arg = arg;
     r->level = level;
-    ebi_cond_init(&r->cond);
+    r->next = NULL;
+    r->state = EBI_REQ_QUEUED;
+    r->rc = EB_OK;
+    r->waits = 0;
+    r->error[0] = 0;
 }
 
 /* A failed member of a transaction: remembers the text for the thread that waits. */
@@ -2719,6 +2723,8 @@ EBI_FN void ebi_writer_join(eb_store *store, ebi_req *r)
     if (store->queue_tail) store->queue_tail->next = r;
     else store->queue_head = r;
     store->queue_tail = r;
+    r->waits = 1;
+    ebi_cond_init(&r->cond);
     while (r->state == EBI_REQ_QUEUED) ebi_cond_wait(&r->cond, &store->lock, -1);
 }
 
@@ -2735,7 +2741,7 @@ EBI_FN eb_result ebi_writer_run(eb_store *store, eb_result (*func)(eb_store *, v
         ebi_writer_hand_over(store);
     }
     ebi_mutex_unlock(&store->lock);
-    ebi_cond_fini(&r.cond);
+    if (r.waits) ebi_cond_fini(&r.cond);
     if (r.rc < 0) memcpy(ebi_error_text, r.error, sizeof r.error);
     return r.rc;
 }
@@ -2749,7 +2755,7 @@ EBI_FN void ebi_writer_enter(eb_store *store)
     ebi_writer_join(store, &r);
     EB_ASSERT(r.state == EBI_REQ_LEAD);
     ebi_mutex_unlock(&store->lock);
-    ebi_cond_fini(&r.cond);
+    if (r.waits) ebi_cond_fini(&r.cond);
 }
 EBI_FN void ebi_writer_leave(eb_store *store)
 {
@@ -2843,7 +2849,7 @@ typedef struct ebi_entry {
     const char *type, *payload, *metadata, *ordering_key, *idempotency_key, *producer, *errors;
     size_t payload_len;
     /* the outcome */
-    int outcome;
+    int outcome, stale; /* stale: the claim was no longer ours, nothing was recorded */
     int64_t due_ms;
     char *error_json; /* owned, NULL: ebi_no_memory_error */
 } ebi_entry;
@@ -2875,7 +2881,8 @@ typedef struct ebi_worker {
 typedef struct ebi_waiter { /* on the stack of eb_publish, eb_wait */
     struct ebi_waiter *next;
     int64_t seq;
-    int hit; /* something happened to seq: look */
+    int hit;         /* something happened to seq: look */
+    eb_result known; /* how it ended; EB_EMPTY: the file has to be asked */
     ebi_cond cond;
 } ebi_waiter;
 
@@ -3041,13 +3048,15 @@ EBI_FN ebi_entry *ebi_entry_load(eb_store *store, sqlite3_stmt *s)
 
 /* ---- waiting ---- */
 
-/* Something happened to seq (0: to anything): whoever waits for it looks again. Lock held. */
-EBI_FN void ebi_waiters_hit(eb_bus *bus, int64_t seq)
+/* Something happened to seq (0: to anything): whoever waits for it looks again, unless the end is
+** known. Lock held. */
+EBI_FN void ebi_waiters_hit(eb_bus *bus, int64_t seq, eb_result known)
 {
     ebi_waiter *w;
     for (w = bus->waiters; w; w = w->next) {
         if (seq != 0 && w->seq != seq) continue;
         w->hit = 1;
+        if (known != EB_EMPTY) w->known = known;
         ebi_cond_signal(&w->cond);
     }
 }
@@ -3196,6 +3205,7 @@ EBI_FN int ebi_outcome_apply(eb_store *store, ebi_entry *e, int64_t now_ms, cons
     }
     if (rc != SQLITE_OK || e->outcome == EBI_OUT_RETRY || e->outcome == EBI_OUT_SNOOZE) return rc;
     e->due_ms = e->outcome == EBI_OUT_RELEASE ? e->due_ms : 0; /* from here on: of the next */
+    e->stale = !gone;
     if (gone && e->ordering_key) {
         rc = ebi_key_next(store, e->ordering_key, e->seq, now_ms);
         if (rc == SQLITE_OK && sqlite3_changes(store->writer.handle)) e->due_ms = now_ms;
@@ -3253,7 +3263,9 @@ EBI_FN void ebi_engine_outcomes_end(eb_store *store, eb_result rc)
             next = e->next;
             if (e->due_ms) ebi_due_at(bus, e->due_ms); /* its own, or of the next of its key */
             if (e->outcome == EBI_OUT_DONE || e->outcome == EBI_OUT_DEAD)
-                ebi_waiters_hit(bus, e->seq);
+                ebi_waiters_hit(bus, e->seq, e->stale                      ? EB_EMPTY
+                                             : e->outcome == EBI_OUT_DONE ? EB_OK
+                                                                          : EB_DEAD);
             ebi_entry_drop(store, e);
         }
         if (bus->drainers) ebi_cond_broadcast(&bus->news);
@@ -3799,6 +3811,8 @@ EBI_FN void ebi_publish_after(eb_store *store, void *arg, eb_result rc)
         p->waiter->seq = p->last_seq;
         p->waiter->next = bus->waiters;
         p->waiter->hit = p->slots[0].birth >= EBI_BORN_DONE; /* it is over already */
+        if (p->slots[0].birth == EBI_BORN_DONE) p->waiter->known = EB_OK;
+        if (p->slots[0].birth == EBI_BORN_DEAD) p->waiter->known = EB_DEAD;
         bus->waiters = p->waiter;
     }
     if (p->due_ms) ebi_due_at(bus, p->due_ms);
@@ -4153,7 +4167,7 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
     bus->disk_more = c->more;
     bus->next_due_ms = c->next_due_ms;
     bus->parked |= c->parked;
-    if (c->ended) ebi_waiters_hit(bus, 0);
+    if (c->ended) ebi_waiters_hit(bus, 0, EB_EMPTY);
     for (e = c->dead; e; e = e->next) {
         bus->failed_attempts++;
         bus->died++;
@@ -4772,7 +4786,7 @@ EBI_FN void ebi_look_outside(eb_bus *bus)
     ebi_mutex_lock(&store->lock);
     bus->disk_more = 1;
     bus->next_due_ms = 0; /* the next claim finds out */
-    ebi_waiters_hit(bus, 0);
+    ebi_waiters_hit(bus, 0, EB_EMPTY);
     ebi_cond_signal(&bus->work);
     ebi_cond_broadcast(&bus->news);
     ebi_mutex_unlock(&store->lock);
@@ -4858,7 +4872,7 @@ EBI_FN void ebi_bus_finish(eb_bus *bus)
     ebi_db_close(&bus->owner);
     ebi_mutex_lock(&store->lock);
     bus->state = EBI_STOPPED;
-    ebi_waiters_hit(bus, 0);
+    ebi_waiters_hit(bus, 0, EB_EMPTY);
     ebi_cond_broadcast(&bus->news);
     ebi_mutex_unlock(&store->lock);
 }
@@ -5082,6 +5096,7 @@ EBI_FN void ebi_waiter_init(ebi_waiter *w, int64_t seq)
 {
     memset(w, 0, sizeof *w);
     w->seq = seq;
+    w->known = EB_EMPTY;
     ebi_cond_init(&w->cond);
 }
 EBI_FN void ebi_waiter_remove(eb_bus *bus, ebi_waiter *w)
@@ -5099,9 +5114,10 @@ EBI_FN int64_t ebi_deadline(const eb_store *store, int64_t timeout_ms)
 
 /* Waits for w, which is registered and holds a seq. Lock held on entry and exit. Looks at the file
 ** when something happened to the event, and once per idle poll: it may end in another process.
-** pump: the caller has the right to pump, and that is what waiting means. */
+** pump: the caller has the right to pump, and that is what waiting means. own: the id is one that
+** we made, so that nothing has to be compared if the end is known. */
 EBI_FN eb_result ebi_wait_for(eb_bus *bus, ebi_waiter *w, const char *id, int64_t deadline_ms,
-                              int pump)
+                              int pump, int own)
 {
     eb_store *store = &bus->store;
     eb_result rc = EB_EMPTY;
@@ -5109,6 +5125,7 @@ EBI_FN eb_result ebi_wait_for(eb_bus *bus, ebi_waiter *w, const char *id, int64_
     int late = deadline_ms <= ebi_mono_ms(store); /* 0: only looks */
     EB_ASSERT(w->seq > 0 && (!pump || bus->pumping));
     for (;;) {
+        if (own && w->known != EB_EMPTY) return w->known;
         if (pump || w->hit) {
             w->hit = 0;
             ebi_mutex_unlock(&store->lock);
@@ -5508,7 +5525,7 @@ EBI_FN void ebi_stop_begin(eb_bus *bus)
     ebi_cond_broadcast(&bus->work);
     ebi_cond_signal(&bus->keeper);
     ebi_cond_broadcast(&bus->news);
-    ebi_waiters_hit(bus, 0);
+    ebi_waiters_hit(bus, 0, EB_EMPTY);
 }
 
 /* Waits for the end of a bus with workers. Lock held on entry and exit. */
@@ -5784,7 +5801,7 @@ EBI_FN void ebi_dlq_woke(eb_store *store, void *arg, eb_result rc)
     (void)arg;
     if (rc != EB_OK || !bus) return;
     bus->live_version = -1; /* there may be more live rows than max_pending's bound knows */
-    ebi_waiters_hit(bus, 0);
+    ebi_waiters_hit(bus, 0, EB_EMPTY);
     ebi_due_at(bus, 0);
     ebi_cond_signal(&bus->work);
     ebi_cond_broadcast(&bus->news);
@@ -6268,7 +6285,7 @@ EB_API eb_result eb_publish(eb_bus *bus, const char *type, const char *payload, 
     if (wait) {
         ebi_mutex_lock(&bus->store.lock);
         if (rc == EB_OK) {
-            rc = ebi_wait_for(bus, &w, id->str, INT64_MAX, pump);
+            rc = ebi_wait_for(bus, &w, id->str, INT64_MAX, pump, 1);
             ebi_waiter_remove(bus, &w);
         }
         if (pump) ebi_pump_leave(bus);
@@ -6299,7 +6316,7 @@ EB_API eb_result eb_wait(eb_bus *bus, const char *id, int64_t timeout_ms)
         bus->waiters = &w;
         if (bus->outcomes) ebi_pump_flush(bus);
         w.hit = 1; /* it may be over */
-        rc = ebi_wait_for(bus, &w, id, ebi_deadline(&bus->store, timeout_ms), pump);
+        rc = ebi_wait_for(bus, &w, id, ebi_deadline(&bus->store, timeout_ms), pump, 0);
         ebi_waiter_remove(bus, &w);
         if (pump) ebi_pump_leave(bus);
     }

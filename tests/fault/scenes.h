@@ -4,7 +4,9 @@
 **     prepare   a fresh file: none, one with some history, or one that a crash left behind; a bus if
 **               the scene wants it open. Nothing fails yet.
 **     play      the calls that the scene is about, with the fault armed. Each result must be one that
-**               the fault may cause (w->allowed) and nothing else.
+**               the fault may cause (w.allowed) and nothing else.
+**     crash     the files as a kill -9 would leave them at this moment, copied and checked: here what was
+**               refused must not come back, and "unknown" is put to the test.
 **     finish    the fault is over: the same bus, or one opened anew if it could not be opened, must
 **               publish, dispatch and shut down; then the ledger is checked.
 **
@@ -178,7 +180,7 @@ static scene_file scene_history, scene_crashed;
 
 static char *scene_read(const char *tail, size_t *bytes)
 {
-    char name[420], *text;
+    char name[440], *text;
     FILE *f;
     long size;
     snprintf(name, sizeof name, "%s%s", w.path, tail);
@@ -287,17 +289,11 @@ static void scene_files(void)
     T_MUST(!w.wrong && scene_crashed.db);
 }
 
-static void scene_files_free(void)
+static void scene_file_free(scene_file *f)
 {
-    scene_file *f[2];
-    int i;
-    f[0] = &scene_history;
-    f[1] = &scene_crashed;
-    for (i = 0; i < 2; i++) {
-        free(f[i]->db);
-        free(f[i]->wal);
-        free(f[i]->book);
-    }
+    free(f->db);
+    free(f->wal);
+    free(f->book);
 }
 
 /* ---- the scenes --------------------------------------------------------------------------------- */
@@ -553,7 +549,8 @@ static void scene_fini(void)
 {
     scene_remove();
     ledger_close(&w.book);
-    scene_files_free();
+    scene_file_free(&scene_history);
+    scene_file_free(&scene_crashed);
 }
 
 static void scene_prepare(const scene *s)
@@ -577,7 +574,7 @@ static void scene_prepare(const scene *s)
 
 /* Most faults leave the very same bytes behind. Files that were judged once, with the same ledger
 ** beside them and all connections closed, are not judged again; `what` tells the two judgements
-** apart: how a bus opened on them fares (1), and the ledger's (2). The random numbers of every run are
+** apart: how a bus opened on them fares (1), the ledger's (2), and that on a copy (3). The random numbers of every run are
 ** the same (scene_prepare), so this happens often. */
 static uint64_t scene_seen[1 << 16];
 
@@ -601,8 +598,8 @@ static uint64_t scene_fingerprint(int what)
     uint64_t hash = (uint64_t)what;
     char *text;
     size_t bytes;
-    int i;
-    for (i = 0; i < SCENE_TAILS; i++) {
+    int i, tails = what == 3 ? 2 : SCENE_TAILS;
+    for (i = 0; i < tails; i++) {
         text = scene_read(scene_tails[i], &bytes);
         hash = scene_hash(hash, &bytes, sizeof bytes);
         if (text) hash = scene_hash(hash + 1, text, bytes);
@@ -627,6 +624,29 @@ static void scene_remember(uint64_t hash)
     if (hash && scene_slot(hash)) *scene_slot(hash) = hash;
 }
 
+/* The process ends here: a copy of the database and its WAL, without the shared memory. */
+static void scene_crash_check(void)
+{
+    uint64_t hash = scene_fingerprint(3);
+    scene_file f;
+    char path[sizeof w.path];
+    memset(&f, 0, sizeof f);
+    if (w.wrong || scene_known(hash)) return;
+    memcpy(path, w.path, sizeof path);
+    scene_snapshot(&f);
+    snprintf(w.path + strlen(w.path), 5, "-cut");
+    scene_remove();
+    if (f.db) scene_write("", f.db, f.db_bytes);
+    if (f.wal) scene_write("-wal", f.wal, f.wal_bytes);
+    w.book.book->crashes++;
+    if (ledger_check(&w.book, w.path, LEDGER_COPY)) scene_bad("after a crash: %s", w.book.why);
+    w.book.book->crashes--;
+    scene_remove();
+    memcpy(w.path, path, sizeof path);
+    scene_file_free(&f);
+    if (!w.wrong) scene_remember(hash);
+}
+
 /* Plays with the fault that arm() sets, then checks that the bus works again and closes it. */
 static void scene_play(const scene *s, void (*arm)(void))
 {
@@ -636,6 +656,7 @@ static void scene_play(const scene *s, void (*arm)(void))
     s->play();
     w.heal();
     w.armed = w.sleeps = 0;
+    scene_crash_check();
     if (!w.bus) {
         w.begin = scene_fingerprint(1);
         w.judged = scene_known(w.begin);
