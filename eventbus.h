@@ -2478,6 +2478,7 @@ EBI_FN void ebi_engine_outcomes_end(eb_store *store, eb_result rc);
 EBI_FN void ebi_engine_resync(eb_store *store);
 EBI_FN int ebi_keeper_checkpoints(eb_store *store);
 EBI_FN void ebi_engine_undone(eb_store *store);
+EBI_FN ebi_cond *ebi_engine_wake(eb_store *store);
 
 EBI_FN void ebi_req_init(ebi_req *r, eb_result (*func)(eb_store *, void *),
                          void (*after)(eb_store *, void *, eb_result), void *arg, int level)
@@ -2733,14 +2734,17 @@ EBI_FN eb_result ebi_writer_run(eb_store *store, eb_result (*func)(eb_store *, v
                                 void (*after)(eb_store *, void *, eb_result), void *arg, int level)
 {
     ebi_req r;
+    ebi_cond *wake = NULL;
     ebi_req_init(&r, func, after, arg, level);
     ebi_mutex_lock(&store->lock);
     ebi_writer_join(store, &r);
     if (r.state == EBI_REQ_LEAD) {
         ebi_writer_lead(store, &r);
         ebi_writer_hand_over(store);
+        wake = ebi_engine_wake(store);
     }
     ebi_mutex_unlock(&store->lock);
+    if (wake) ebi_cond_signal(wake); /* only now: a worker that wakes up finds the lock free */
     if (r.waits) ebi_cond_fini(&r.cond);
     if (r.rc < 0) memcpy(ebi_error_text, r.error, sizeof r.error);
     return r.rc;
@@ -2923,6 +2927,8 @@ struct eb_bus {
     ebi_run *pump_run;
     ebi_thread_id pump_thread;
     ebi_waiter *waiters;
+    int wake;                      /* a worker is to be woken when the lock is free */
+    int64_t keeper_until_us;       /* when the keeper wakes up by itself; 0: it is awake */
     int drainers, look, checkpoint; /* look: eb_wake; checkpoint: the keeper shall */
     int64_t outcome_since_us, backoff_ms, retry_at_us; /* retry_at_us 0: no failure */
     eb_result outcome_rc; /* why outcomes could not be recorded the last time */
@@ -3232,11 +3238,28 @@ EBI_FN eb_result ebi_engine_outcomes_apply(eb_store *store)
     return EB_OK;
 }
 
+/* The condition to signal after the lock is released, NULL: none. Lock held. */
+EBI_FN ebi_cond *ebi_engine_wake(eb_store *store)
+{
+    eb_bus *bus = ebi_bus_of(store);
+    if (!bus || !bus->wake) return NULL;
+    bus->wake = 0;
+    return &bus->work;
+}
+
+/* The keeper has to look at time_us at the latest. Lock held. */
+EBI_FN void ebi_keeper_by(eb_bus *bus, int64_t time_us)
+{
+    if (time_us >= bus->keeper_until_us) return;
+    bus->keeper_until_us = 0;
+    ebi_cond_signal(&bus->keeper);
+}
+
 EBI_FN void ebi_due_at(eb_bus *bus, int64_t due_ms)
 {
     if (due_ms >= bus->next_due_ms) return;
     bus->next_due_ms = due_ms;
-    ebi_cond_signal(&bus->keeper);
+    ebi_keeper_by(bus, INT64_MIN);
     ebi_cond_broadcast(&bus->news);
 }
 
@@ -3256,7 +3279,7 @@ EBI_FN void ebi_engine_outcomes_end(eb_store *store, eb_result rc)
         bus->backoff_ms = bus->backoff_ms ? bus->backoff_ms * 2 : 10;
         if (bus->backoff_ms > EBI_BACKOFF_MAX_MS) bus->backoff_ms = EBI_BACKOFF_MAX_MS;
         bus->retry_at_us = ebi_mono_us(store) + bus->backoff_ms * 1000;
-        ebi_cond_signal(&bus->keeper);
+        ebi_keeper_by(bus, bus->retry_at_us);
     } else {
         bus->backoff_ms = bus->retry_at_us = 0;
         for (e = bus->taking; e; e = next) {
@@ -3301,7 +3324,7 @@ EBI_FN int ebi_outcome_push(eb_bus *bus, ebi_entry *e, int outcome)
     if (first) bus->outcome_since_us = ebi_mono_us(&bus->store);
     urgent = ebi_waiters_any(bus, e->seq) || (bus->drainers && !bus->claimed && !bus->ready);
     ebi_entry_push(&bus->outcomes, &bus->outcomes_last, e);
-    if (!urgent && first) ebi_cond_signal(&bus->keeper);
+    if (!urgent && first) ebi_keeper_by(bus, bus->outcome_since_us + EB_ACK_DELAY_MS * 1000);
     return urgent;
 }
 
@@ -3775,7 +3798,7 @@ EBI_FN int ebi_publish_place(eb_bus *bus, ebi_entry *e, int birth)
         ebi_entry_push(&bus->claimed, &bus->claimed_last, e);
         bus->claimed_count++;
         if (bus->cursor < e->seq) bus->cursor = e->seq;
-        ebi_cond_signal(&bus->work);
+        bus->wake = 1;
         return 1;
     }
     if (birth == EBI_BORN_DONE || birth == EBI_BORN_DEAD || e->due_ms) {
@@ -3789,7 +3812,7 @@ EBI_FN int ebi_publish_place(eb_bus *bus, ebi_entry *e, int birth)
         bus->ready_count++;
         bus->ready_bytes += e->bytes;
         bus->cursor = e->seq;
-        if (bus->idle) ebi_cond_signal(&bus->work);
+        bus->wake = bus->idle > 0;
         return 1;
     }
     return 0;
@@ -3826,7 +3849,7 @@ EBI_FN void ebi_publish_after(eb_store *store, void *arg, eb_result rc)
     }
     if (bus->state == EBI_STARTED && bus->cursor < p->last_seq) {
         bus->disk_more = 1;
-        if (bus->idle) ebi_cond_signal(&bus->work);
+        bus->wake = bus->idle > 0;
     }
 }
 
@@ -4160,6 +4183,7 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
         bus->backoff_ms = bus->backoff_ms ? bus->backoff_ms * 2 : 10;
         if (bus->backoff_ms > EBI_BACKOFF_MAX_MS) bus->backoff_ms = EBI_BACKOFF_MAX_MS;
         bus->retry_at_us = ebi_mono_us(store) + bus->backoff_ms * 1000;
+        ebi_keeper_by(bus, bus->retry_at_us);
         return;
     }
     bus->backoff_ms = bus->retry_at_us = 0;
@@ -4182,8 +4206,7 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
     ebi_claim_keep(bus, c->queue, 1);
     ebi_claim_keep(bus, c->loaded, 1);
     ebi_claim_keep(bus, younger, 0);
-    ebi_cond_broadcast(&bus->work);
-    ebi_cond_signal(&bus->keeper);
+    if (bus->next_due_ms != INT64_MAX) ebi_keeper_by(bus, INT64_MIN);
     ebi_cond_broadcast(&bus->news);
 }
 
@@ -4536,7 +4559,7 @@ EBI_FN int ebi_attempt_call(eb_bus *bus, ebi_run *run, ebi_sub *sub)
         run->deadline_us = now_us + limit * 1000;
     run->pub.max_attempts = sub->policy.max_retries + 1;
     run->pub.deadline_ms = run->deadline_us < 0 ? EB_NONE : ebi_add(ebi_now_ms(store), limit);
-    if (run->deadline_us >= 0 && bus->workers) ebi_cond_signal(&bus->keeper);
+    if (run->deadline_us >= 0) ebi_keeper_by(bus, run->deadline_us);
     ebi_mutex_unlock(&store->lock);
     EBI_YIELD();
     rc = sub->handler(&run->pub, sub->user);
@@ -4663,6 +4686,8 @@ EBI_FN void *ebi_worker_main(void *arg)
         e = ebi_entry_pop(&bus->claimed, &bus->claimed_last);
         if (e) {
             bus->claimed_count--;
+            if (bus->idle > 0 && (bus->claimed || ebi_claim_due_now(bus)))
+                ebi_cond_signal(&bus->work); /* there is more: one wakes the next */
             urgent = ebi_attempt(bus, &w->run, e);
             if (w->run.lost) break;
             if (urgent) {
@@ -4765,7 +4790,7 @@ EBI_FN void ebi_keeper_timeout(eb_bus *bus, ebi_run *run)
     bus->failed_attempts++;
     bus->died += outcome == EBI_OUT_DEAD;
     urgent = ebi_outcome_push(bus, e, outcome);
-    if (urgent) bus->outcome_since_us = 0;
+    if (urgent) bus->outcome_since_us = 0; /* the keeper, which is who we are, flushes it now */
 }
 
 /* Looks for what other processes did. No lock held. */
@@ -4933,7 +4958,9 @@ EBI_FN void *ebi_keeper_main(void *arg)
         }
         if (bus->retry_at_us && bus->retry_at_us > now_us && bus->retry_at_us < next_us)
             next_us = bus->retry_at_us;
+        bus->keeper_until_us = next_us;
         ebi_cond_wait(&bus->keeper, &store->lock, next_us - now_us);
+        bus->keeper_until_us = 0;
     }
     ebi_mutex_unlock(&store->lock);
     ebi_db_close(&bus->checker);

@@ -2,14 +2,18 @@
 ** SQLite writers that stand beside every figure, and the lines that say what was measured where.
 **
 ** A figure is a ratio: ours and raw SQLite take short turns, A B A B, on the same disk in the same
-** seconds. Each turn lies between two runs of the same anchor (raw SQLite); if these differ by more
-** than 2x the disk changed its mood in between, and the turn is repeated.
+** seconds. Each turn lies between two runs of the same anchor (raw SQLite). If these differ by more
+** than 2x, or fall below half of what the anchor usually does, the disk is in a slow spell and the
+** turn is repeated, see b_turn().
+**
+** BENCH_DIR=/some/disk  where the databases go; default build/data. BENCH_TURNS=1  for a quick look.
 **
 ** Include after eventbus.h: the implementation chooses the POSIX level.
 */
 #ifndef BENCH_H
 #define BENCH_H
 #include "sqlite3.h"
+#include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -132,17 +136,19 @@ B_FN double b_max(b_samples *s) { return b_percentile(s, 100); }
 
 /* ---- the work ------------------------------------------------------------------------------ */
 
-/* 200 bytes of JSON that begin with {"n":<9 digits>, so that b_number() can read n back. */
+/* 200 bytes of JSON that begin with {"n":<9 digits>, so that b_number() can read n back. Cheap: what
+** is measured is the bus, not snprintf(). */
 B_FN void b_payload(char out[B_PAYLOAD_BYTES + 1], unsigned n)
 {
-    int k = snprintf(out, B_PAYLOAD_BYTES + 1,
-                     "{\"n\":%9u,\"user\":\"u-%08x\",\"items\":[{\"sku\":\"A-1021\",\"qty\":2},"
-                     "{\"sku\":\"B-77\",\"qty\":1}],\"total\":129.95,\"note\":\"",
-                     n % 1000000000u, n * 2654435761u);
-    for (; k < B_PAYLOAD_BYTES - 2; k++) out[k] = (char)('a' + k % 26);
-    out[k++] = '"';
-    out[k++] = '}';
-    out[k] = 0;
+    static const char model[] =
+        "{\"n\":         ,\"user\":\"u-104729\",\"items\":[{\"sku\":\"A-1021\",\"qty\":2},{\"sku\":"
+        "\"B-77\",\"qty\":1}],\"total\":129.95,\"currency\":\"EUR\",\"note\":\"leave it with the "
+        "neighbours on the left, they know, and ring twice\"}";
+    int i = 13;
+    memcpy(out, model, B_PAYLOAD_BYTES + 1);
+    n %= 1000000000u;
+    do out[i--] = (char)('0' + n % 10);
+    while ((n /= 10) > 0);
 }
 B_FN unsigned b_number(const char *payload) { return (unsigned)strtoul(payload + 5, NULL, 10); }
 
@@ -175,9 +181,10 @@ B_FN const char *b_path(const char *name)
     return path;
 }
 
-/* The heading of every program: the question, the machine, the versions. */
-B_FN void b_heading(const char *question)
+/* "2 x Some CPU, Linux 6.1 x86_64; eventbus 0.1.0, SQLite 3.53.4, payload 200 bytes" */
+B_FN const char *b_machine(void)
 {
+    static char text[600];
     char cpu[200] = "unknown CPU", line[300];
     FILE *f = fopen("/proc/cpuinfo", "r");
     struct utsname os;
@@ -189,13 +196,37 @@ B_FN void b_heading(const char *question)
         }
     if (f) fclose(f);
     if (uname(&os) != 0) b_die("uname", "failed");
-    printf("\n== %s\n", question);
-    printf("   machine: %ld x %s, %s %s %s\n", sysconf(_SC_NPROCESSORS_ONLN), cpu, os.sysname,
-           os.release, os.machine);
-    printf("   eventbus %s, SQLite %s, payload %d bytes, database in %s\n", eb_version(),
-           sqlite3_libversion(), B_PAYLOAD_BYTES,
+    snprintf(text, sizeof text, "%ld x %s, %.40s %.40s; eventbus %s, SQLite %s, payload %d bytes",
+             sysconf(_SC_NPROCESSORS_ONLN), cpu, os.sysname, os.machine, eb_version(),
+             sqlite3_libversion(), B_PAYLOAD_BYTES);
+    return text;
+}
+
+/* The heading of every program: the question, the machine, the versions. */
+B_FN void b_heading(const char *question)
+{
+    printf("\n== %s\n   %s\n   database in %s\n", question, b_machine(),
            getenv("BENCH_DIR") ? getenv("BENCH_DIR") : "bench/build/data");
     fflush(stdout);
+}
+
+/* Opens build/<name>.tsv for the charts: tabs between columns, # before what is no data. */
+B_FN FILE *b_data(const char *name, const char *columns)
+{
+    char path[100];
+    FILE *f;
+    snprintf(path, sizeof path, "build/%s.tsv", name);
+    f = fopen(path, "w");
+    if (!f) b_die(path, "cannot write");
+    fprintf(f, "# %s\n# %s\n", b_machine(), columns);
+    return f;
+}
+
+/* How many turns: the program's own number, or $BENCH_TURNS. */
+B_FN int b_turns(int usual)
+{
+    const char *asked = getenv("BENCH_TURNS");
+    return asked && atoi(asked) > 0 ? atoi(asked) : usual;
 }
 
 /* One line on stderr that is overwritten; a line each if stderr is a file. */
@@ -212,13 +243,15 @@ B_FN void b_progress(const char *what, int done, int all)
 }
 
 /* The last word on one figure, also appended to build/summary.txt for the table at the end. */
-B_FN void b_verdict(const char *what, const char *figure, const char *target, int pass)
+B_FN void b_verdict(const char *level, const char *what, const char *figure, const char *target,
+                    int pass)
 {
     FILE *f = fopen("build/summary.txt", "a");
-    printf("   -> %s: %s, target %s: %s\n", what, figure, target, pass ? "PASS" : "MISS");
+    printf("   -> %s, %s: %s, target %s: %s\n", what, level, figure, target,
+           pass ? "PASS" : "MISS");
     fflush(stdout);
     if (!f) return;
-    fprintf(f, "%-4s  %-44s %-40s target %s\n", pass ? "PASS" : "MISS", what, figure, target);
+    fprintf(f, "%-4s  %-6s  %-40s %-52s %s\n", pass ? "PASS" : "MISS", level, what, figure, target);
     fclose(f);
 }
 
@@ -416,10 +449,61 @@ B_FN void b_raw_close(b_raw *r)
     sqlite3_close(r->db);
 }
 
+/* ---- the anchor: a = raw SQLite, lean table, one INSERT per transaction -------------------- */
+
 /* Two runs of one anchor: 1 if the disk was the same before and after. */
 B_FN int b_steady(double before, double after)
 {
     return before < 2 * after && after < 2 * before;
+}
+
+typedef struct b_anchor {
+    b_raw raw;
+    double last; /* events per second, of the run just before now; 0: none */
+    b_samples rates;
+    int repeated, spare; /* spare: turns that may still be repeated */
+} b_anchor;
+
+B_FN void b_anchor_open(b_anchor *a, const char *path, int durability, int spare)
+{
+    memset(a, 0, sizeof *a);
+    a->spare = spare;
+    b_raw_open_lean(&a->raw, path, durability);
+    b_raw_rate(&a->raw, 0.15); /* warm up: the WAL has its size */
+}
+
+B_FN void b_anchor_close(b_anchor *a)
+{
+    b_raw_close(&a->raw);
+    b_free(&a->rates);
+}
+
+/* 1 if this pair of runs is of a slow spell, and there is a turn to spare for it. */
+B_FN int b_anchor_slow(b_anchor *a, double before, double after)
+{
+    int slow = !b_steady(before, after);
+    if (a->rates.n >= 5 && before + after < b_median(&a->rates)) slow = 1;
+    if (!slow || a->spare == 0) return 0;
+    a->spare--;
+    a->repeated++;
+    return 1;
+}
+
+/* One turn of work(arg), which returns a rate, between two runs of the anchor: adds the rate, and
+** its ratio to their mean. The anchor after one turn is the anchor before the next. */
+B_FN void b_turn(b_anchor *a, double (*work)(void *arg), void *arg, b_samples *rate,
+                 b_samples *ratio)
+{
+    enum { PART = 8 }; /* the anchor runs for 1/8 s */
+    double before, r;
+    do {
+        before = a->last > 0 ? a->last : b_raw_rate(&a->raw, 1.0 / PART);
+        r = work(arg);
+        a->last = b_raw_rate(&a->raw, 1.0 / PART);
+    } while (b_anchor_slow(a, before, a->last));
+    b_add(&a->rates, a->last);
+    b_add(rate, r);
+    b_add(ratio, r / ((before + a->last) / 2));
 }
 
 #endif /* BENCH_H */

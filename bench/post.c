@@ -73,10 +73,10 @@ static void row(const char *name, b_samples *rate, b_samples *to_same, b_samples
 static void verdict(const char *level, const char *what, b_samples *ratio)
 {
     char name[80], figure[80];
-    snprintf(name, sizeof name, "eb_post %s, %s", level, what);
+    snprintf(name, sizeof name, "eb_post, %s", what);
     snprintf(figure, sizeof figure, "%.2f [%.2f .. %.2f] x raw, same tables", b_median(ratio),
              b_min(ratio), b_max(ratio));
-    b_verdict(name, figure, ">= 0.80", b_median(ratio) >= 0.8);
+    b_verdict(level, name, figure, ">= 0.80", b_median(ratio) >= 0.8);
 }
 
 static void measure(int durability)

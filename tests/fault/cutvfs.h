@@ -132,6 +132,7 @@ CV_FN void cv_resize(cv_bytes *b, size_t size)
 }
 CV_FN void cv_put(cv_bytes *b, size_t from, const unsigned char *data, size_t len)
 {
+    if (len == 0) return;
     if (from + len > b->size) cv_resize(b, from + len);
     memcpy(b->at + from, data, len);
 }

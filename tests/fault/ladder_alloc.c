@@ -9,7 +9,6 @@
 ** A failure prints how to replay it alone: ./ladder_alloc post sqlite once 17
 */
 #include "scenes.h"
-#include <pthread.h>
 
 /* ---- two allocators that fail ------------------------------------------------------------------- */
 
@@ -120,7 +119,7 @@ TEST climb(const scene *s, int kind, int sticky)
     static char said[40];
     int64_t at;
     int failures = 0;
-    for (at = 1; failures < 5; at++, steps_taken++) {
+    for (at = 1; failures < 5; at = scene_next(s, at), steps_taken++) {
         int noticed = step(s, kind, sticky, at);
         if (w.wrong) {
             failures++;
@@ -129,7 +128,7 @@ TEST climb(const scene *s, int kind, int sticky)
         if (!noticed) break;
     }
     if (failures) FAILm("see above");
-    snprintf(said, sizeof said, "%lld steps", (long long)at);
+    snprintf(said, sizeof said, "up to %lld", (long long)at);
     PASSm(said);
 }
 

@@ -41,14 +41,19 @@ enum { SCENE_MAX_ATTEMPTS = 2, SCENE_SLEEPS = 150 };
 static void scene_bad(const char *fmt, ...) EB_PRINTF(1, 2);
 static void scene_bad(const char *fmt, ...)
 {
-    size_t k = strlen(w.why);
+    static ebi_mutex lock = EBI_MUTEX_INIT;
+    size_t k;
     va_list args;
+    ebi_mutex_lock(&lock);
+    k = strlen(w.why);
     w.wrong++;
-    if (k + 300 > sizeof w.why) return;
-    if (k) k += (size_t)snprintf(w.why + k, sizeof w.why - k, "; ");
-    va_start(args, fmt);
-    vsnprintf(w.why + k, 290, fmt, args);
-    va_end(args);
+    if (k + 300 <= sizeof w.why) {
+        if (k) k += (size_t)snprintf(w.why + k, sizeof w.why - k, "; ");
+        va_start(args, fmt);
+        vsnprintf(w.why + k, 290, fmt, args);
+        va_end(args);
+    }
+    ebi_mutex_unlock(&lock);
 }
 
 /* Judges the result of a call: while the fault is armed what it may cause, else success only. */
@@ -473,33 +478,61 @@ static void play_shutdown(void)
     ledger_crashed(&w.book); /* what could not be recorded may run again */
 }
 
+/* The same life with worker threads, two publishers and the system's clock: what fails, and when, is
+** up to the scheduler, so the ladder takes long steps here. */
+#if EBI_THREADS
+static void *scene_publisher(void *arg)
+{
+    (void)arg;
+    scene_post("ok");
+    scene_plain("dies", 0);
+    scene_post("second");
+    return NULL;
+}
+static void play_threads(void)
+{
+    ebi_thread threads[2];
+    eb_stats stats;
+    int i;
+    if (scene_open() != EB_OK || scene_subscribe() != EB_OK || scene_start() != EB_OK) return;
+    for (i = 0; i < 2; i++) T_MUST(ebi_thread_start(&threads[i], scene_publisher, NULL) == 0);
+    CALL(eb_stats_get(eb_bus_store(w.bus), &stats));
+    for (i = 0; i < 2; i++) ebi_thread_join(threads[i]);
+    CALL(eb_drain(w.bus, 40));
+}
+#endif
+
 typedef struct scene {
     const char *name;
     const scene_file *file;
     int ready; /* 0: no bus yet; 1: open; 2: besides, it has been looked at; 3: started */
     void (*before)(void), (*play)(void);
+    int threads; /* worker threads and the system's clock */
 } scene;
 
 static const scene scenes[] = {
-    {"first_open", NULL, 0, NULL, play_open},
-    {"open", &scene_history, 0, NULL, play_open},
-    {"post", &scene_history, 2, NULL, play_post},
-    {"send", &scene_history, 2, NULL, play_send},
-    {"publish", &scene_history, 3, NULL, play_publish},
-    {"dispatch", &scene_history, 3, before_dispatch, play_dispatch},
-    {"retry", &scene_history, 3, before_retry, play_drain},
-    {"death", &scene_history, 3, before_death, play_drain},
-    {"snooze", &scene_history, 3, before_snooze, play_drain},
-    {"subscribe", &scene_history, 3, NULL, play_subscribe},
-    {"start", &scene_history, 2, NULL, play_start},
-    {"reader", &scene_history, 1, NULL, play_reader},
-    {"inspect", &scene_history, 2, NULL, play_inspect},
-    {"store", &scene_history, 0, NULL, play_store},
-    {"dlq_retry", &scene_history, 3, NULL, play_dlq_retry},
-    {"move", &scene_history, 2, NULL, play_move},
-    {"purge", &scene_history, 2, NULL, play_purge},
-    {"recovery", &scene_crashed, 0, NULL, play_recovery},
-    {"shutdown", &scene_history, 3, before_shutdown, play_shutdown},
+    {"first_open", NULL, 0, NULL, play_open, 0},
+    {"open", &scene_history, 0, NULL, play_open, 0},
+    {"post", &scene_history, 2, NULL, play_post, 0},
+    {"send", &scene_history, 2, NULL, play_send, 0},
+    {"publish", &scene_history, 3, NULL, play_publish, 0},
+    {"dispatch", &scene_history, 3, before_dispatch, play_dispatch, 0},
+    {"retry", &scene_history, 3, before_retry, play_drain, 0},
+    {"death", &scene_history, 3, before_death, play_drain, 0},
+    {"snooze", &scene_history, 3, before_snooze, play_drain, 0},
+    {"subscribe", &scene_history, 3, NULL, play_subscribe, 0},
+    {"start", &scene_history, 2, NULL, play_start, 0},
+    {"reader", &scene_history, 1, NULL, play_reader, 0},
+    {"inspect", &scene_history, 2, NULL, play_inspect, 0},
+    {"store", &scene_history, 0, NULL, play_store, 0},
+    {"dlq_retry", &scene_history, 3, NULL, play_dlq_retry, 0},
+    {"move", &scene_history, 2, NULL, play_move, 0},
+    {"purge", &scene_history, 2, NULL, play_purge, 0},
+    {"recovery", &scene_crashed, 0, NULL, play_recovery, 0},
+    {"shutdown", &scene_history, 3, before_shutdown, play_shutdown, 0},
+#if EBI_THREADS
+    {"threads", &scene_history, 0, NULL, play_threads, 1},
+#endif
 };
 enum { SCENES = (int)(sizeof scenes / sizeof *scenes) };
 
@@ -519,6 +552,12 @@ static void scene_crash(int sig)
 
 /* ---- the frame ---------------------------------------------------------------------------------- */
 
+static void scene_clock(void)
+{
+    w.options.clock = t_clock(&w.time);
+    w.options.clock.sleep_ms = scene_sleep;
+}
+
 /* Once per program: the world, and the two files. */
 static void scene_init(const char *name, const eb_allocator *allocator)
 {
@@ -536,8 +575,7 @@ static void scene_init(const char *name, const eb_allocator *allocator)
     w.options.retry.max_retries = SCENE_MAX_ATTEMPTS - 1;
     w.options.retry.base_delay_ms = 10;
     w.options.busy_timeout_ms = 40;
-    w.options.clock = t_clock(&w.time);
-    w.options.clock.sleep_ms = scene_sleep;
+    scene_clock();
     if (allocator) w.options.allocator = *allocator;
     signal(SIGABRT, scene_crash);
     signal(SIGSEGV, scene_crash);
@@ -553,6 +591,9 @@ static void scene_fini(void)
     scene_file_free(&scene_crashed);
 }
 
+/* The rung after this one. */
+static int64_t scene_next(const scene *s, int64_t at) { return at + 1 + (s->threads ? at / 8 : 0); }
+
 static void scene_prepare(const scene *s)
 {
     w.wrong = w.sleeps = w.armed = 0;
@@ -560,6 +601,9 @@ static void scene_prepare(const scene *s)
     w.begin = 0;
     w.judged = 0;
     alarm(60);
+    w.options.workers = s->threads ? 2 : EB_NONE;
+    memset(&w.options.clock, 0, sizeof w.options.clock);
+    if (!s->threads) scene_clock();
     sqlite3_test_control(SQLITE_TESTCTRL_PRNG_SEED, 1, NULL);
     scene_restore(s->file);
     if (s->ready >= 1) scene_open();
