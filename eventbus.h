@@ -210,7 +210,8 @@ ERRORS
         EB_ERR_BUSY        another process held the write lock past busy_timeout_ms; try again
         EB_ERR_OWNED       another bus dispatches this file and namespace
         EB_ERR_FULL        disk full, or max_pending reached; nothing was stored. Try later
-        EB_ERR_UNKNOWN     the fsync failed: stored or not. Publish again with the idempotency key
+        EB_ERR_UNKNOWN     write or fsync of a commit failed: stored or not. Publish again with the
+                           same idempotency key
         EB_ERR_IO          the file cannot be read or written; eb_errmsg() has SQLite's words
         EB_ERR_CORRUPT     damaged. See "PRAGMA integrity_check", restore a backup
         EB_ERR_SCHEMA      not our file, a newer version's, or a SQLite that is too old
@@ -347,7 +348,7 @@ extern "C" {
     X(EB_ERR_BUSY, -9, "the database was locked past the busy timeout; nothing was written")       \
     X(EB_ERR_OWNED, -10, "another bus already dispatches this namespace")                          \
     X(EB_ERR_FULL, -11, "disk or queue is full; nothing was written")                              \
-    X(EB_ERR_UNKNOWN, -12, "the commit's fsync failed: stored or not stored")                      \
+    X(EB_ERR_UNKNOWN, -12, "the commit failed half way (fsync): stored or not stored")              \
     X(EB_ERR_IO, -13, "the file cannot be read or written")                                        \
     X(EB_ERR_CORRUPT, -14, "the file is damaged")                                                  \
     X(EB_ERR_SCHEMA, -15, "the file is not ours or from a newer version; nothing was changed")     \
@@ -2502,14 +2503,14 @@ EBI_FN void ebi_req_end(ebi_req *r, eb_result rc)
 }
 
 /* Whether a COMMIT that failed with this code surely left nothing in the file. An I/O error leaves
-** that open: the commit record may be there already, and a crash would bring it back. Only a failed
-** write is clear: a record that is not whole has a wrong checksum. But where a sector is not safe
-** from its neighbours, SQLite writes more after the record, and it may be that which failed. */
+** that open: the commit record may be there already, and a crash would bring it back. A full disk is
+** clear: a record that is not whole has a wrong checksum. But where a sector is not safe from its
+** neighbours, SQLite writes more after the record, and it may be that for which there was no room. */
 EBI_FN int ebi_writer_not_written(eb_store *store, int code)
 {
     sqlite3_file *file = NULL;
-    if ((code & 0xFF) != SQLITE_IOERR && (code & 0xFF) != SQLITE_FULL) return 1;
-    if (code != SQLITE_IOERR_WRITE && code != SQLITE_FULL) return 0;
+    if ((code & 0xFF) == SQLITE_IOERR) return 0;
+    if ((code & 0xFF) != SQLITE_FULL) return 1;
     sqlite3_file_control(store->writer.handle, "main", SQLITE_FCNTL_FILE_POINTER, &file);
     return store->in_memory || (file && file->pMethods &&
                                 (file->pMethods->xDeviceCharacteristics(file) &
@@ -4188,7 +4189,7 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
     }
     bus->backoff_ms = bus->retry_at_us = 0;
     if (c->cursor > bus->cursor) bus->cursor = c->cursor;
-    bus->disk_more = c->more;
+    bus->disk_more |= c->more;
     bus->next_due_ms = c->next_due_ms;
     bus->parked |= c->parked;
     if (c->ended) ebi_waiters_hit(bus, 0, EB_EMPTY);
@@ -4236,7 +4237,8 @@ EBI_FN void ebi_claim_some(eb_bus *bus)
     c.room = EB_READY_MAX / 4;
     c.cursor = bus->cursor;
     c.next_due_ms = bus->next_due_ms;
-    c.more = bus->disk_more;
+    c.more = bus->disk_more; /* taken, not copied: a publisher may set it again meanwhile */
+    bus->disk_more = 0;
     c.due_first = bus->turn ^= 1;
     c.queue = bus->ready;
     bus->ready = bus->ready_last = NULL;
@@ -5888,8 +5890,8 @@ EBI_FN eb_result ebi_dlq_retry_func(eb_store *store, void *arg)
     ebi_dlq *d = (ebi_dlq *)arg;
     eb_result result = ebi_dlq_find(store, d, 2);
     int rc;
-    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     if (result != EB_OK) return result;
+    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     rc = ebi_dlq_retry_row(store, d->seq);
     return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "retrying a dead letter");
 }
@@ -5902,8 +5904,8 @@ EBI_FN eb_result ebi_dlq_move_func(eb_store *store, void *arg)
     int64_t now_ms = ebi_now_ms(store);
     sqlite3_stmt *s;
     int rc;
-    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     if (result != EB_OK) return result;
+    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     ebi_time_text(now_ms, now);
     s = ebi_db_stmt(store, &store->writer, EBI_SQL_KEY_PASS);
     if (!s) return ebi_writer_error(store, ebi_db_code(&store->writer), "moving an event");

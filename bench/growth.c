@@ -22,8 +22,12 @@
 enum { SMALL = 10000, STOPS = 4, ROUNDS = 3, SPARE = 12, PENDING = 1000000 };
 static const double SECONDS = 0.12;
 
-static const int last_stop_jobs[] = {0, 3, 7, 9, 10, 13, 15, 16}; /* those with targets */
-static const int stop_jobs[] = {0, 7, 13};                        /* for the chart */
+/* At the last stop every job that has a target; before it four, for the chart. */
+static int chosen(const w_job *job, int last)
+{
+    return last ? job->full > 0
+                : job->threads == 1 && job->kind != W_PUMP && (job->batch == 0 || job->batch == 100);
+}
 
 static int64_t rows_wanted(void)
 {
@@ -33,13 +37,13 @@ static int64_t rows_wanted(void)
 
 /* ---- filling ------------------------------------------------------------------------------- */
 
-/* A new file with one finished event, made by the bus itself: the model for the others. */
-static void create(const char *path)
+/* A new file with one event, finished or pending, made by the bus itself: the model for others. */
+static void create(const char *path, int pending)
 {
     w_bus w;
     char payload[B_PAYLOAD_BYTES + 1];
     b_payload(payload, 0);
-    w_open(&w, path, EB_DURABLE_NORMAL, W_LIVE);
+    w_open(&w, path, EB_DURABLE_NORMAL, pending ? W_STORE : W_LIVE);
     B_OK(eb_publish(w.bus, "order.placed", payload, NULL));
     w_close(&w);
 }
@@ -109,4 +113,394 @@ static void copy(const char *from, const char *to)
         if (fwrite(buffer, 1, n, out) != n) b_die(to, "cannot write");
     fclose(in);
     if (fclose(out) != 0) b_die(to, "cannot write");
+}
+
+/* ---- the shape of a b-tree, read from the file while nobody has it open -------------------- */
+
+typedef struct shape {
+    FILE *file;
+    long page_size;
+    int depth;              /* levels */
+    int64_t leaves, lowest; /* lowest: interior pages right above the leaves */
+} shape;
+
+static unsigned big_endian(const unsigned char *p, int n)
+{
+    unsigned v = 0;
+    while (n-- > 0) v = v << 8 | *p++;
+    return v;
+}
+
+static void read_page(const shape *s, unsigned page, unsigned char *to)
+{
+    if (fseek(s->file, (long)(page - 1) * s->page_size, SEEK_SET) != 0 ||
+        fread(to, 1, (size_t)s->page_size, s->file) != (size_t)s->page_size)
+        b_die("read_page", "cannot read");
+}
+
+/* Counts below an interior page. All leaves are equally deep, so the first child tells. */
+static void walk(shape *s, unsigned page, int level)
+{
+    enum { INTERIOR = 5 };
+    unsigned char *p = (unsigned char *)malloc((size_t)s->page_size), kind[4096];
+    unsigned i, cells, child;
+    if (!p || s->page_size > 4096) b_die("walk", "page size");
+    read_page(s, page, p);
+    if (level > s->depth) s->depth = level;
+    if (p[0] != INTERIOR) {
+        s->leaves++;
+        free(p);
+        return;
+    }
+    cells = big_endian(p + 3, 2);
+    child = big_endian(p + 8, 4);
+    read_page(s, child, kind);
+    if (kind[0] != INTERIOR) {
+        s->leaves += cells + 1;
+        s->lowest++;
+        if (level + 1 > s->depth) s->depth = level + 1;
+    } else {
+        walk(s, child, level + 1);
+        for (i = 0; i < cells; i++)
+            walk(s, big_endian(p + big_endian(p + 12 + 2 * i, 2), 4), level + 1);
+    }
+    free(p);
+}
+
+/* Prints how deep the table is now, and how deep it will be with ten million rows. */
+static void depth(const char *path, const char *table, int64_t rows)
+{
+    char sql[200];
+    double fan, pages;
+    int then = 1;
+    shape s;
+    memset(&s, 0, sizeof s);
+    snprintf(sql, sizeof sql, "SELECT rootpage FROM sqlite_schema WHERE name = '%s'", table);
+    s.page_size = (long)number(path, "PRAGMA page_size");
+    s.file = fopen(path, "rb");
+    if (!s.file) b_die(path, "cannot read");
+    walk(&s, (unsigned)number(path, sql), 1);
+    fclose(s.file);
+    fan = s.lowest ? (double)s.leaves / (double)s.lowest : (double)s.page_size / 10;
+    for (pages = (double)s.leaves * 1e7 / (double)rows; pages > 1; pages /= fan) then++;
+    printf("   %-10s %9.0f rows: %7.0f leaves, %d levels; at 10,000,000 rows: %d levels\n", table,
+           (double)rows, (double)s.leaves, s.depth, then);
+}
+
+/* ---- fast at any size ---------------------------------------------------------------------- */
+
+typedef struct pair {
+    b_samples small, big, ratio;
+} pair;
+
+/* What the storing jobs left pending is over, as if it had been handled. */
+static void finish_all(const char *path)
+{
+    sqlite3 *db = b_connect(path, EB_DURABLE_NORMAL);
+    b_sql(db, "DELETE FROM deliveries");
+    sqlite3_close(db);
+}
+
+/* One job on both files, between two runs of the anchor; who goes first changes. */
+static void compare(b_anchor *a, const w_job *job, w_bus *small, w_bus *big, int big_first, pair *p)
+{
+    double before, s, b;
+    do {
+        before = a->last > 0 ? a->last : b_raw_rate(&a->raw, 0.1);
+        b = big_first ? w_rate(job, big, SECONDS) : 0;
+        s = w_rate(job, small, SECONDS);
+        if (!big_first) b = w_rate(job, big, SECONDS);
+        a->last = b_raw_rate(&a->raw, 0.1);
+    } while (b_anchor_slow(a, before, a->last));
+    b_add(&a->rates, a->last);
+    b_add(&p->small, s);
+    b_add(&p->big, b);
+    b_add(&p->ratio, b / s);
+}
+
+static void round_of_kind(b_anchor *a, const char *small_path, const char *big_path, int durability,
+                          int kind, int last, int round, pair *pairs)
+{
+    w_bus small, big;
+    int k, any = 0;
+    for (k = 0; k < W_JOBS; k++) any |= w_jobs[k].kind == kind && chosen(&w_jobs[k], last);
+    if (!any) return;
+    w_open(&small, small_path, durability, kind);
+    w_open(&big, big_path, durability, kind);
+    for (k = 0; k < W_JOBS; k++) /* warm up, so that both WALs have grown */
+        if (w_jobs[k].kind == kind && (w_jobs[k].batch == 100 || kind == W_PUMP))
+            w_rate(&w_jobs[k], &small, SECONDS / 2), w_rate(&w_jobs[k], &big, SECONDS / 2);
+    for (k = 0; k < W_JOBS; k++)
+        if (w_jobs[k].kind == kind && chosen(&w_jobs[k], last))
+            compare(a, &w_jobs[k], &small, &big, round & 1, &pairs[k]);
+    w_close(&small);
+    w_close(&big);
+    finish_all(small_path);
+    finish_all(big_path);
+}
+
+/* All rounds at one stop and one durability; the verdicts at the last stop. */
+static void stop(FILE *data, const char *model, const char *big_path, int64_t rows, int durability,
+                 int last)
+{
+    static const int kinds[] = {W_STORE, W_LIVE, W_PUMP};
+    const char *level = b_durability(durability);
+    char small_path[400], figure[120], what[80];
+    pair pairs[W_JOBS];
+    int round, rounds = b_turns(last ? ROUNDS : ROUNDS - 1), k;
+    b_anchor a;
+    memset(pairs, 0, sizeof pairs);
+    b_anchor_open(&a, b_path("growth-raw"), durability, SPARE);
+    for (round = 0; round < rounds; round++) {
+        snprintf(small_path, sizeof small_path, "%s", b_path("growth-small"));
+        copy(model, small_path);
+        for (k = 0; k < 3; k++) {
+            round_of_kind(&a, small_path, big_path, durability, kinds[k], last, round, pairs);
+            b_progress(level, round * 3 + k + 1, rounds * 3);
+        }
+    }
+    printf("   durability %s, %.0f rows, %d rounds (%d turns repeated); a: %.0f/s [%.0f .. %.0f]\n",
+           level, (double)rows, rounds, a.repeated, b_median(&a.rates), b_min(&a.rates),
+           b_max(&a.rates));
+    for (k = 0; k < W_JOBS; k++) {
+        pair *p = &pairs[k];
+        if (p->ratio.n == 0) continue;
+        fprintf(data, "%s\t%s\t%.0f\t%.0f\t%.0f\t%.3f\t%.3f\t%.3f\n", level, w_jobs[k].name,
+                (double)rows, b_median(&p->big), b_median(&p->small), b_median(&p->ratio),
+                b_min(&p->ratio), b_max(&p->ratio));
+        printf("   %-36s %8.0f/s, at 10,000: %8.0f/s   %.2f [%.2f .. %.2f]\n", w_jobs[k].name,
+               b_median(&p->big), b_median(&p->small), b_median(&p->ratio), b_min(&p->ratio),
+               b_max(&p->ratio));
+        if (last) {
+            snprintf(what, sizeof what, "%s, %.1fM rows", w_jobs[k].name, (double)rows / 1e6);
+            snprintf(figure, sizeof figure, "%.2f [%.2f .. %.2f] of 10,000 rows, %.0f/s",
+                     b_median(&p->ratio), b_min(&p->ratio), b_max(&p->ratio), b_median(&p->big));
+            b_verdict(level, what, figure, ">= 0.9", b_median(&p->ratio) >= 0.9);
+        }
+        b_free(&p->small), b_free(&p->big), b_free(&p->ratio);
+    }
+    b_anchor_close(&a);
+}
+
+/* ---- claims: the statements the bus really runs, timed from outside ------------------------ */
+
+static struct {
+    sqlite3_stmt *open[4]; /* claim statements that have begun and not ended */
+    int depth;
+    int64_t begin_ns, total_ns, statements;
+} claims;
+
+static int is_claim(const char *sql)
+{
+    if (!sql || !strstr(sql, "deliveries")) return 0;
+    if (strncmp(sql, "UPDATE", 6) == 0) return strstr(sql, "status='processing'") != NULL;
+    return strncmp(sql, "SELECT", 6) == 0 && strstr(sql, "event_log") && strstr(sql, "LIMIT");
+}
+
+static int on_trace(unsigned what, void *user, void *stmt, void *detail)
+{
+    int i;
+    (void)user;
+    (void)detail;
+    if (!is_claim(sqlite3_sql((sqlite3_stmt *)stmt))) return 0;
+    for (i = 0; i < claims.depth && claims.open[i] != (sqlite3_stmt *)stmt; i++) {}
+    if (what == SQLITE_TRACE_STMT && i == claims.depth && i < 4) {
+        claims.open[claims.depth++] = (sqlite3_stmt *)stmt;
+        if (claims.depth == 1) claims.begin_ns = b_ns();
+    } else if (what == SQLITE_TRACE_PROFILE && i < claims.depth) {
+        claims.statements++;
+        claims.open[i] = claims.open[--claims.depth];
+        if (claims.depth == 0) claims.total_ns += b_ns() - claims.begin_ns;
+    }
+    return 0;
+}
+
+static int trace_new_connection(sqlite3 *db, char **error, const void *api)
+{
+    (void)error;
+    (void)api;
+    return sqlite3_trace_v2(db, SQLITE_TRACE_STMT | SQLITE_TRACE_PROFILE, on_trace, NULL);
+}
+
+/* Microseconds per event that claiming takes among this many pending ones; about 2000 are. */
+static double claim_us(const char *path, int backlog)
+{
+    w_bus store, pump;
+    w_job send = {"backlog", W_STORE, 1, 100, 0, 0};
+    char payload[B_PAYLOAD_BYTES + 1];
+    int64_t stored = 0, i, until, again = backlog < 100 ? 500 : 1;
+    b_payload(payload, 0);
+    finish_all(path);
+    w_open(&store, path, EB_DURABLE_NORMAL, W_STORE);
+    while (backlog >= 100 && stored < backlog) {
+        w_caller c = {NULL, NULL, 0, 0, 0};
+        c.job = &send;
+        c.bus = store.bus;
+        w_caller_main(&c); /* one call: its time is up at once */
+        stored += c.events;
+    }
+    sqlite3_auto_extension((void (*)(void))trace_new_connection);
+    w_open(&pump, path, EB_DURABLE_NORMAL, W_PUMP);
+    sqlite3_cancel_auto_extension((void (*)(void))trace_new_connection);
+    memset(&claims, 0, sizeof claims);
+    for (i = 0; i < again; i++) {
+        for (; backlog < 100 && stored < (i + 1) * backlog; stored++)
+            B_OK(eb_post(store.bus, "order.placed", payload, NULL));
+        until = pump.handled + (backlog < 100 ? backlog : 2000 < backlog ? 2000 : backlog);
+        while (pump.handled < until) B_OK(eb_pump(pump.bus, 0, NULL));
+    }
+    if (claims.statements == 0) b_die("claim_us", "saw no statement that claims");
+    w_close(&pump);
+    w_close(&store);
+    finish_all(path);
+    return (double)claims.total_ns / 1e3 / (double)pump.handled;
+}
+
+static void measure_claims(const char *path, int64_t rows)
+{
+    static const int backlogs[] = {1, 100, 10000, 100000};
+    double us[4], worst = 0;
+    char figure[120], what[80];
+    int i;
+    for (i = 0; i < 4; i++) {
+        us[i] = claim_us(path, backlogs[i]);
+        if (us[i] > worst) worst = us[i];
+        printf("   claim among %.0f done and %d pending: %.1f us an event\n", (double)rows,
+               backlogs[i], us[i]);
+    }
+    snprintf(what, sizeof what, "claim, %.1fM done, 1 to 100,000 pending", (double)rows / 1e6);
+    snprintf(figure, sizeof figure, "%.1f / %.1f / %.1f / %.1f us an event", us[0], us[1], us[2],
+             us[3]);
+    b_verdict("NORMAL", what, figure, "<= 10 us", worst <= 10);
+}
+
+/* ---- a start with a million pending events, in a process of its own ------------------------ */
+
+static int64_t first_call_ns;
+
+static eb_result note_first(eb_delivery *delivery, void *user)
+{
+    if (first_call_ns == 0) first_call_ns = b_ns(); /* one worker; read when the bus is gone */
+    return w_empty(delivery, user);
+}
+
+/* "VmHWM:" and such, in KiB. */
+static long status_kib(const char *key)
+{
+    char line[200];
+    long kib = 0;
+    FILE *f = fopen("/proc/self/status", "r");
+    while (f && fgets(line, sizeof line, f))
+        if (strncmp(line, key, strlen(key)) == 0) kib = atol(line + strlen(key));
+    if (f) fclose(f);
+    return kib;
+}
+
+/* The child: starts, works for a second, prints ms from eb_open, ms from eb_start, peak RSS, and
+** events per second. */
+static int start_here(const char *path)
+{
+    eb_options options;
+    eb_bus *bus;
+    int64_t opening, starting, handled = 0;
+    memset(&options, 0, sizeof options);
+    options.path = path;
+    options.logger.func = b_quiet;
+    opening = b_ns();
+    B_OK(eb_open(&bus, &options));
+    B_OK(eb_subscribe(bus, "*", note_first, &handled, NULL, NULL));
+    starting = b_ns();
+    B_OK(eb_start(bus));
+    b_sleep_ms(1000);
+    B_OK(eb_shutdown(bus));
+    printf("%.3f %.3f %ld %.0f\n", (double)(first_call_ns - opening) / 1e6,
+           (double)(first_call_ns - starting) / 1e6, status_kib("VmHWM:"), (double)handled);
+    eb_destroy(bus);
+    return 0;
+}
+
+static void measure_start(const char *program)
+{
+    b_samples first = {0}, peak = {0};
+    double from_open, from_start, handled;
+    char command[1000], path[400], figure[120];
+    int turn, turns = b_turns(3);
+    long kib;
+    snprintf(path, sizeof path, "%s", b_path("growth-pending"));
+    create(path, 1);
+    fill(path, PENDING, 1);
+    for (turn = 0; turn < turns; turn++) {
+        FILE *child;
+        snprintf(command, sizeof command, "'%s' --start '%s'", program, path);
+        fflush(stdout);
+        child = popen(command, "r");
+        if (!child || fscanf(child, "%lf %lf %ld %lf", &from_open, &from_start, &kib,
+                             &handled) != 4 || pclose(child) != 0)
+            b_die(command, "failed");
+        b_add(&first, from_start);
+        b_add(&peak, (double)kib / 1024);
+        printf("   start, 1,000,000 pending: first handler call after %.1f ms (%.1f ms from "
+               "eb_open), then %.0f events in 1 s, peak RSS %.1f MiB\n", from_start, from_open,
+               handled, (double)kib / 1024);
+    }
+    snprintf(figure, sizeof figure, "%.1f [%.1f .. %.1f] ms", b_median(&first), b_min(&first),
+             b_max(&first));
+    b_verdict("FULL", "first handler call, 1,000,000 pending", figure, "<= 50 ms",
+              b_median(&first) <= 50);
+    snprintf(figure, sizeof figure, "%.1f MiB", b_max(&peak));
+    b_verdict("FULL", "RSS, 1,000,000 pending", figure, "< 64 MiB",
+              b_max(&peak) > 0 && b_max(&peak) < 64);
+    b_free(&first), b_free(&peak);
+}
+
+/* ---- bytes --------------------------------------------------------------------------------- */
+
+static void measure_bytes(void)
+{
+    const w_job *pump = &w_jobs[W_JOBS - 1];
+    const char *path = b_path("growth-bytes");
+    char figure[120];
+    double bytes, empty;
+    w_bus w;
+    w_open(&w, path, EB_DURABLE_NORMAL, W_PUMP);
+    w_close(&w);
+    empty = (double)number(path, "PRAGMA page_count");
+    w_open(&w, path, EB_DURABLE_NORMAL, W_PUMP);
+    while (w.handled < 50000) w_rate(pump, &w, 0.01);
+    w_close(&w);
+    bytes = ((double)number(path, "PRAGMA page_count") - empty) *
+            (double)number(path, "PRAGMA page_size") / (double)w.handled;
+    snprintf(figure, sizeof figure, "%.0f bytes, %.2f x payload", bytes, bytes / B_PAYLOAD_BYTES);
+    b_verdict("any", "bytes on disk per finished event", figure, "<= 1.7 x payload",
+              bytes <= 1.7 * B_PAYLOAD_BYTES);
+}
+
+int main(int argc, char **argv)
+{
+    char model[400], big[400];
+    int64_t stops[STOPS] = {SMALL, 100000, 1000000, 0};
+    FILE *data;
+    int i;
+    if (argc == 3 && strcmp(argv[1], "--start") == 0) return start_here(argv[2]);
+    stops[STOPS - 1] = rows_wanted();
+    b_heading("growth: a file with millions of events beside one with ten thousand");
+    data = b_data("growth", "level\tjob\trows\trate\trate at 10000\tratio\tmin\tmax");
+    snprintf(model, sizeof model, "%s", b_path("growth-model"));
+    create(model, 0);
+    fill(model, SMALL, 0);
+    snprintf(big, sizeof big, "%s", b_path("growth-big"));
+    create(big, 0);
+    for (i = 0; i < STOPS; i++) {
+        fill(big, stops[i], 0);
+        stop(data, model, big, stops[i], EB_DURABLE_FULL, i == STOPS - 1);
+        stop(data, model, big, stops[i], EB_DURABLE_NORMAL, i == STOPS - 1);
+    }
+    fclose(data);
+    measure_claims(big, stops[STOPS - 1]);
+    depth(model, "event_log", SMALL);
+    depth(big, "event_log", number(big, "SELECT count(*) FROM event_log"));
+    depth(big, "finished", number(big, "SELECT count(*) FROM finished"));
+    measure_bytes();
+    measure_start(argv[0]);
+    return 0;
 }

@@ -536,6 +536,10 @@ TEST dead_letters_are_listed_newest_first(void)
     t_advance(&now, 4000);
     T_OK(eb_pump(bus, EB_NONE, NULL));
     READS(eb_dlq_list, NULL, "3,2,1", 3);
+    now.now_ms = W_EPOCH + 500; /* the clock was set back: created_at is what counts */
+    post(bus, "bad", "4");
+    READS(eb_dlq_list, NULL, "3,2,4,1", 4);
+    READS(eb_log_read, NULL, "1,2,3,4", 4);
     eb_store_close(store);
     eb_destroy(bus);
     PASS();

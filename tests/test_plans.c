@@ -26,13 +26,13 @@ enum { WALKERS = sizeof walkers / sizeof *walkers };
 
 /* Partial indexes are used only if the statement repeats their condition: who needs which. */
 static const struct {
-    const char *prefix, *index;
+    const char *prefix, *how, *index;
 } indexed[] = {
-    {"DUE", "deliveries_due"},
-    {"NEXT_DUE", "deliveries_due"},
-    {"KEY_", "deliveries_key"},
-    {"KNOWN_KEY", "event_log_key"},
-    {"DLQ_READ", "dead_letters_created"},
+    {"DUE", "SEARCH", "deliveries_due"},
+    {"NEXT_DUE", "SEARCH", "deliveries_due"},
+    {"KEY_", "SEARCH", "deliveries_key"},
+    {"KNOWN_KEY", "SEARCH", "event_log_key"},
+    {"DLQ_READ", "SCAN", "dead_letters_created"}, /* in its order, until the page is full */
 };
 
 /* The plan of statement number i, one line for each step; "" for what has none. */
@@ -163,6 +163,18 @@ TEST no_statement_sorts(const char *ns)
     PASS();
 }
 
+/* 1 if a line of the plan begins with one and goes on to the other. */
+static int uses(const char *plan, const char *how, const char *index)
+{
+    const char *line, *end, *hit;
+    for (line = plan; *line; line = end + 1) {
+        end = strchr(line, '\n');
+        hit = strstr(line, index);
+        if (strncmp(line, how, strlen(how)) == 0 && hit && hit < end) return 1;
+    }
+    return 0;
+}
+
 TEST partial_indexes_are_used_by_those_that_need_them(const char *ns)
 {
     eb_bus *bus = fresh(t_path("indexed"), ns);
@@ -177,7 +189,7 @@ TEST partial_indexes_are_used_by_those_that_need_them(const char *ns)
             if (strncmp(names[i], indexed[k].prefix, len) != 0) continue;
             if (indexed[k].prefix[len - 1] != '_' && names[i][len]) continue;
             found++;
-            if (strstr(plan_of(bus, i, plan, sizeof plan), index)) continue;
+            if (uses(plan_of(bus, i, plan, sizeof plan), indexed[k].how, index)) continue;
             fprintf(stderr, "\n%s without %s:\n%s\n", names[i], index, plan);
             wrong++;
         }
@@ -237,8 +249,8 @@ static void many(eb_bus *bus, const char *type, int n, int64_t delay_ms)
     T_MUST(eb_pump(bus, EB_NONE, NULL) == EB_OK);
 }
 
-/* Ten events through all of their life, one of them dead, one keyed, one with an idempotency key.
-** Returns what that cost. */
+/* Ten events through all of their life, one of them dead, one keyed, one with an idempotency key,
+** one that had to wait for its time. Returns what that cost. */
 static int64_t ten_events(eb_bus *bus)
 {
     static int round;
@@ -252,6 +264,7 @@ static int64_t ten_events(eb_bus *bus)
         m.type = i == 9 ? "bad" : "ok";
         m.ordering_key = i == 8 ? "k" : NULL;
         m.idempotency_key = i == 7 ? key : NULL;
+        m.deliver_at_ms = i == 6 ? 1 : 0; /* long ago */
         T_MUST(eb_send(bus, &m, 1, NULL) == EB_OK);
         T_MUST(eb_pump(bus, 0, NULL) == EB_OK);
     }

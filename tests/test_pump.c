@@ -141,6 +141,27 @@ TEST budget_of_zero_is_one_event(void)
     PASS();
 }
 
+/* Found on disk, in numbers around those in which they are read. */
+TEST next_is_right_at_the_end_of_every_page(int n)
+{
+    t_time t;
+    seen s;
+    eb_options o = pump_options(t_path("page"), &t);
+    eb_bus *bus = t_open(&o);
+    int i;
+    memset(&s, 0, sizeof s);
+    s.clock = &t;
+    post(bus, n);
+    T_OK(eb_subscribe(bus, "*", work, &s, NULL, NULL));
+    T_OK(eb_start(bus));
+    for (i = 1; i <= n; i++) {
+        PUMP(0, i < n ? 0 : -1);
+        P_EQ(i, s.calls);
+    }
+    eb_destroy(bus);
+    PASS();
+}
+
 TEST budget_is_the_time_after_which_no_new_event_begins(void)
 {
     t_time t;
@@ -913,9 +934,12 @@ TEST locked_file_puts_the_work_off(void)
 
 SUITE(pump)
 {
+    int n;
     RUN_TEST(runs_what_is_due_and_then_there_is_nothing);
     RUN_TEST(finds_at_once_what_was_published_before_the_start);
     RUN_TEST(budget_of_zero_is_one_event);
+    for (n = -1; n <= 1; n++)
+        RUN_TESTp(next_is_right_at_the_end_of_every_page, EB_READY_MAX / 4 + n);
     RUN_TEST(budget_is_the_time_after_which_no_new_event_begins);
     RUN_TEST(events_without_end_do_not_hold_the_caller);
     RUN_TEST(delays_run_at_their_millisecond_and_next_says_when);

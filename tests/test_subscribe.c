@@ -962,6 +962,7 @@ SUITE(subscribe)
     }
 }
 
+#ifndef EB_NO_THREADS
 /* ---- calls that run meanwhile ---------------------------------------------------------------- */
 
 static struct {
@@ -1074,6 +1075,7 @@ SUITE(meanwhile)
     RUN_TEST(unsubscribe_waits_for_a_call_that_another_thread_pumps);
     RUN_TEST(two_running_handlers_may_unsubscribe_each_other);
 }
+#endif
 
 GREATEST_MAIN_DEFS();
 
@@ -1081,7 +1083,9 @@ int main(int argc, char **argv)
 {
     GREATEST_MAIN_BEGIN();
     T_RUN_BOTH(subscribe);
+#ifndef EB_NO_THREADS
     t_pump_mode = 0;
     RUN_SUITE(meanwhile);
+#endif
     GREATEST_MAIN_END();
 }
