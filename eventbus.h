@@ -348,7 +348,7 @@ extern "C" {
     X(EB_ERR_BUSY, -9, "the database was locked past the busy timeout; nothing was written")       \
     X(EB_ERR_OWNED, -10, "another bus already dispatches this namespace")                          \
     X(EB_ERR_FULL, -11, "disk or queue is full; nothing was written")                              \
-    X(EB_ERR_UNKNOWN, -12, "the commit failed half way (fsync): stored or not stored")              \
+    X(EB_ERR_UNKNOWN, -12, "the commit failed half way (fsync): stored or not stored")             \
     X(EB_ERR_IO, -13, "the file cannot be read or written")                                        \
     X(EB_ERR_CORRUPT, -14, "the file is damaged")                                                  \
     X(EB_ERR_SCHEMA, -15, "the file is not ours or from a newer version; nothing was changed")     \
@@ -1557,8 +1557,7 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
              " AND d.status='processing' AND d.due_ms IS NULL AND d.lease_ms IS NULL"              \
              " ORDER BY d.seq LIMIT 256")                                                          \
     X(CLAIMED_TO, "UPDATE @meta SET value=max(value,?1) WHERE key='claimed_to'")                   \
-    X(CLAIMS, "SELECT seq,token FROM @deliveries WHERE seq>?1 AND token IS NOT NULL"               \
-              " ORDER BY seq LIMIT 256")                                                           \
+    X(CLAIMS, "SELECT seq,token FROM @deliveries WHERE token IS NOT NULL ORDER BY seq")            \
     /* subscriptions: informational rows of unnamed ones */                                        \
     X(SUB_INSERT, "INSERT INTO @subscriptions(id,event_type,created_at) VALUES(?1,?2,?3)")         \
     X(SUB_DELETE, "DELETE FROM @subscriptions WHERE id=?1")                                        \
@@ -1649,6 +1648,7 @@ struct eb_store {
     ebi_db writer;
     int must_reopen;       /* a commit's fsync failed: this connection is not to be trusted */
     int must_checkpoint;   /* and until a TRUNCATE checkpoint succeeds, nothing is durable */
+    int must_resync;       /* and then memory and file are compared */
     int64_t data_version;
     int wal_frames;     /* in the WAL, by the last commit of ours */
     int wal_done;       /* of these, seen by the last checkpoint; also under lock */
@@ -2476,7 +2476,7 @@ EBI_FN eb_result ebi_store_check(const eb_store *store)
 EBI_FN void ebi_engine_outcomes_take(eb_store *store);
 EBI_FN eb_result ebi_engine_outcomes_apply(eb_store *store);
 EBI_FN void ebi_engine_outcomes_end(eb_store *store, eb_result rc);
-EBI_FN void ebi_engine_resync(eb_store *store);
+EBI_FN eb_result ebi_engine_resync(eb_store *store);
 EBI_FN int ebi_keeper_checkpoints(eb_store *store);
 EBI_FN void ebi_engine_undone(eb_store *store);
 EBI_FN ebi_cond *ebi_engine_wake(eb_store *store);
@@ -2503,9 +2503,9 @@ EBI_FN void ebi_req_end(ebi_req *r, eb_result rc)
 }
 
 /* Whether a COMMIT that failed with this code surely left nothing in the file. An I/O error leaves
-** that open: the commit record may be there already, and a crash would bring it back. A full disk is
-** clear: a record that is not whole has a wrong checksum. But where a sector is not safe from its
-** neighbours, SQLite writes more after the record, and it may be that for which there was no room. */
+** that open: the commit record may be there already, and a crash would bring it back. A full disk
+** is clear: a record that is not whole has a wrong checksum. But where a sector is not safe from its
+** neighbours, SQLite writes more after the record, and it may be there that the room ended. */
 EBI_FN int ebi_writer_not_written(eb_store *store, int code)
 {
     sqlite3_file *file = NULL;
@@ -2537,7 +2537,7 @@ EBI_FN int ebi_step_seq(eb_store *store, int index, int64_t seq)
 /* After a failed fsync the kernel may have dropped the pages and call the next fsync a success. So:
 ** close, open anew, and let a TRUNCATE checkpoint (which reads the WAL back and syncs the database)
 ** succeed before anything is called durable again. */
-EBI_FN eb_result ebi_writer_reopen(eb_store *store)
+EBI_FN eb_result ebi_writer_renew(eb_store *store)
 {
     eb_result rc = EB_OK;
     int code;
@@ -2567,8 +2567,24 @@ EBI_FN eb_result ebi_writer_reopen(eb_store *store)
         return (code & 0xFF) == SQLITE_BUSY ? EB_ERR_BUSY : EB_ERR_IO;
     }
     store->must_checkpoint = 0;
-    ebi_engine_resync(store);
     return EB_OK;
+}
+
+/* The same if there is need; then the engine compares its memory with what is in the file. */
+EBI_FN eb_result ebi_writer_ready(eb_store *store)
+{
+    eb_result rc = EB_OK;
+    EB_ASSERT(store->leading);
+    if (store->closed) return ebi_error(EB_ERR_SHUTDOWN, "the bus is closed");
+    if (store->must_reopen || store->must_checkpoint) {
+        store->must_resync = 1;
+        rc = ebi_writer_renew(store);
+    }
+    if (rc == EB_OK && store->must_resync) {
+        rc = ebi_engine_resync(store);
+        if (rc == EB_OK) store->must_resync = 0;
+    }
+    return rc;
 }
 
 /* One transaction for the members of list (linked by next) and, if with_outcomes, what the engine
@@ -2580,8 +2596,7 @@ EBI_FN eb_result ebi_writer_transaction(eb_store *store, ebi_req *list, int leve
     eb_result rc = EB_OK;
     EB_ASSERT(store->leading);
     EB_ASSERT(level >= EB_DURABLE_FULL && level <= EB_DURABLE_OFF);
-    if (store->closed) return ebi_error(EB_ERR_SHUTDOWN, "the bus is closed");
-    if (store->must_reopen || store->must_checkpoint) rc = ebi_writer_reopen(store);
+    rc = ebi_writer_ready(store);
     if (rc == EB_OK) rc = ebi_db_level(&store->writer, level);
     if (rc != EB_OK) return rc;
     code = ebi_db_run(store, &store->writer, EBI_SQL_BEGIN);
@@ -2777,9 +2792,7 @@ EBI_FN eb_result ebi_reader_enter(eb_store *store, ebi_db **db)
     if (!store->bus || store->in_memory) {
         ebi_writer_enter(store);
         *db = &store->writer;
-        if (store->closed) rc = ebi_error(EB_ERR_SHUTDOWN, "the bus is closed");
-        else if (store->must_reopen || store->must_checkpoint) rc = ebi_writer_reopen(store);
-        return rc;
+        return ebi_writer_ready(store);
     }
     ebi_mutex_lock(&store->read_lock);
     *db = &store->reader;
@@ -3657,8 +3670,18 @@ EBI_FN int ebi_publish_live_row(eb_bus *bus, const eb_message *m, int64_t seq, i
     return ebi_db_step(s);
 }
 
-/* A death that no attempt led to: "no handler", "moved by operator". The row may be live without
-** a claim: token is NULL then. */
+/* Takes a live row away that nobody has claimed; sqlite3_changes() tells whether there was one. */
+EBI_FN int ebi_delete_unclaimed(eb_store *store, int64_t seq)
+{
+    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_DELETE_LIVE);
+    if (!s) return ebi_db_code(&store->writer);
+    sqlite3_bind_int64(s, 1, seq);
+    sqlite3_bind_null(s, 2);
+    return ebi_db_step(s);
+}
+
+/* A death that no attempt led to: "no handler", "moved by operator". The row is live and not
+** claimed; sqlite3_changes() tells whether it was so. */
 EBI_FN int ebi_die_unclaimed(eb_store *store, int64_t seq, const char *error_json, const char *now)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_DIE);
@@ -3670,12 +3693,7 @@ EBI_FN int ebi_die_unclaimed(eb_store *store, int64_t seq, const char *error_jso
     ebi_bind_text(s, 3, now);
     ebi_bind_text(s, 9, error_json);
     rc = ebi_db_step(s);
-    if (rc != SQLITE_OK) return rc;
-    s = ebi_db_stmt(store, &store->writer, EBI_SQL_DELETE_LIVE);
-    if (!s) return ebi_db_code(&store->writer);
-    sqlite3_bind_int64(s, 1, seq);
-    sqlite3_bind_null(s, 2);
-    return ebi_db_step(s);
+    return rc == SQLITE_OK ? ebi_delete_unclaimed(store, seq) : rc;
 }
 
 /* "No handler" counts as one failed attempt, and is logged as one. */
@@ -3988,25 +4006,26 @@ EBI_FN int ebi_claim_unmatched(eb_store *store, ebi_claim *c, ebi_entry *e, int 
 {
     eb_bus *bus = ebi_bus_of(store);
     int fresh = e->born && e->born == bus->incarnation && !e->failed && !e->suspect && !e->retried;
-    sqlite3_stmt *s;
-    int rc;
+    int rc, gone;
     EB_ASSERT(!e->token);
-    if (fresh && bus->on_unmatched == EB_UNMATCHED_DLQ) {
+    if (!fresh || bus->on_unmatched == EB_UNMATCHED_KEEP) {
+        if (!c->unmatched++) snprintf(c->unmatched_type, sizeof c->unmatched_type, "%s", e->type);
+        return ebi_claim_park(store, c, e, 1);
+    }
+    if (bus->on_unmatched == EB_UNMATCHED_DLQ)
+        rc = ebi_die_unclaimed(store, e->seq, ebi_no_handler_json, c->now);
+    else
+        rc = ebi_delete_unclaimed(store, e->seq);
+    gone = rc == SQLITE_OK && sqlite3_changes(store->writer.handle) == 1;
+    if (!gone) return rc; /* this copy was old: the row has ended or is claimed already */
+    c->ended = 1;
+    if (bus->on_unmatched == EB_UNMATCHED_DLQ) {
         ebi_entry_push(&c->dead, &c->dead_last, e);
-        *taken = c->ended = 1;
-        return ebi_die_unclaimed(store, e->seq, ebi_no_handler_json, c->now);
+        *taken = 1;
+    } else {
+        rc = ebi_finish_insert(store, e->seq, 0, c->now);
     }
-    if (fresh && bus->on_unmatched == EB_UNMATCHED_DONE) {
-        c->ended = 1;
-        s = ebi_db_stmt(store, &store->writer, EBI_SQL_DELETE_LIVE);
-        if (!s) return ebi_db_code(&store->writer);
-        sqlite3_bind_int64(s, 1, e->seq);
-        sqlite3_bind_null(s, 2);
-        rc = ebi_db_step(s);
-        return rc == SQLITE_OK ? ebi_finish_insert(store, e->seq, 0, c->now) : rc;
-    }
-    if (!c->unmatched++) snprintf(c->unmatched_type, sizeof c->unmatched_type, "%s", e->type);
-    return ebi_claim_park(store, c, e, 1);
+    return rc == SQLITE_OK ? ebi_key_next(store, e->ordering_key, e->seq, c->now_ms) : rc;
 }
 
 /* Decides about one event and claims it. *taken: e now belongs to a list of c. */
@@ -4042,19 +4061,22 @@ EBI_FN int ebi_claim_due(eb_store *store, ebi_claim *c)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_DUE);
     ebi_entry *list = NULL, *last = NULL, *e;
+    size_t bytes = 0;
     int rc = SQLITE_OK, taken;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     if (c->want <= 0 || c->alone || c->next_due_ms > c->now_ms) return SQLITE_OK;
     if (!s) return ebi_db_code(&store->writer);
     sqlite3_bind_int64(s, 1, c->now_ms);
     sqlite3_bind_int(s, 2, c->want);
-    while (rc == SQLITE_OK && (rc = sqlite3_step(s)) == SQLITE_ROW) {
+    while (bytes < EB_READY_BYTES && (rc = sqlite3_step(s)) == SQLITE_ROW) {
         e = ebi_entry_load(store, s);
-        rc = e ? SQLITE_OK : SQLITE_NOMEM;
-        if (e) ebi_entry_push(&list, &last, e);
+        rc = e || list ? SQLITE_OK : SQLITE_NOMEM; /* with what there is memory for */
+        if (!e) break;
+        bytes += e->bytes;
+        ebi_entry_push(&list, &last, e);
     }
     sqlite3_reset(s);
-    if (rc == SQLITE_DONE) rc = SQLITE_OK;
+    if (rc == SQLITE_DONE || rc == SQLITE_ROW) rc = SQLITE_OK;
     while ((e = ebi_entry_pop(&list, &last)) != NULL) {
         taken = 0;
         if (rc == SQLITE_OK && !ebi_claim_must_wait(c, e)) rc = ebi_claim_try(store, c, e, &taken);
@@ -4068,23 +4090,27 @@ EBI_FN int ebi_claim_scan(eb_store *store, ebi_claim *c)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_SCAN);
     ebi_entry *e;
-    int rc = SQLITE_OK, count = 0;
+    size_t bytes = 0;
+    int rc = SQLITE_OK;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     if (!s) return ebi_db_code(&store->writer);
+    ebi_mutex_lock(&store->lock);
+    if (c->cursor < ebi_bus_of(store)->cursor) c->cursor = ebi_bus_of(store)->cursor;
+    ebi_mutex_unlock(&store->lock);
     sqlite3_bind_int64(s, 1, c->cursor);
     sqlite3_bind_int(s, 2, c->room);
-    c->more = 0;
-    while (rc == SQLITE_OK && (rc = sqlite3_step(s)) == SQLITE_ROW) {
+    while (bytes < EB_READY_BYTES && (rc = sqlite3_step(s)) == SQLITE_ROW) {
         e = ebi_entry_load(store, s);
-        rc = e ? SQLITE_OK : SQLITE_NOMEM;
+        rc = e || c->loaded ? SQLITE_ROW : SQLITE_NOMEM; /* with what there is memory for */
         if (!e) break;
+        bytes += e->bytes;
         ebi_entry_push(&c->loaded, &c->loaded_last, e);
         c->cursor = e->seq;
-        count++;
+        c->room--;
     }
     sqlite3_reset(s);
-    c->more = count == c->room;
-    return rc == SQLITE_DONE ? SQLITE_OK : rc;
+    c->more = rc == SQLITE_ROW || c->room == 0;
+    return rc == SQLITE_DONE || rc == SQLITE_ROW ? SQLITE_OK : rc;
 }
 
 /* Claims from the ready entries, then from what was just read. */
@@ -4283,44 +4309,46 @@ EBI_FN int ebi_token_held(eb_bus *bus, int64_t token)
     return 0;
 }
 
-EBI_FN void ebi_engine_resync(eb_store *store)
+EBI_FN eb_result ebi_engine_resync(eb_store *store)
 {
     eb_bus *bus = ebi_bus_of(store);
     ebi_entry e;
-    int64_t after = 0, now_ms = ebi_now_ms(store);
+    int64_t now_ms = ebi_now_ms(store);
     char now[EBI_TIME_LEN + 1];
-    sqlite3_stmt *s;
-    int held, changed, rows, started;
+    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_CLAIMS);
+    int rc, held, changed, owner;
     EB_ASSERT(store->leading);
-    if (!bus) return;
+    if (!bus) return EB_OK;
     ebi_mutex_lock(&store->lock);
-    started = bus->state >= EBI_STARTED;
+    owner = bus->state == EBI_STARTED || bus->state == EBI_STOPPING;
     ebi_mutex_unlock(&store->lock);
-    if (!started) return;
+    if (!owner) return EB_OK; /* then the claims in the file are somebody else's */
     ebi_time_text(now_ms, now);
     memset(&e, 0, sizeof e);
-    do {
-        s = ebi_db_stmt(store, &store->writer, EBI_SQL_CLAIMS);
-        if (!s) return;
-        sqlite3_bind_int64(s, 1, after);
-        rows = 0;
-        while (sqlite3_step(s) == SQLITE_ROW) {
-            rows++;
-            e.seq = after = sqlite3_column_int64(s, 0);
-            e.token = sqlite3_column_int64(s, 1);
-            ebi_mutex_lock(&store->lock);
-            held = ebi_token_held(bus, e.token);
-            ebi_mutex_unlock(&store->lock);
-            if (!held) ebi_outcome_step(store, EBI_SQL_SNOOZE, &e, now_ms, NULL, now, &changed);
-        }
-        sqlite3_reset(s);
-    } while (rows > 0);
+    rc = s ? ebi_db_run(store, &store->writer, EBI_SQL_BEGIN) : ebi_db_code(&store->writer);
+    while (rc == SQLITE_OK && (rc = sqlite3_step(s)) == SQLITE_ROW) {
+        rc = SQLITE_OK;
+        e.seq = sqlite3_column_int64(s, 0);
+        e.token = sqlite3_column_int64(s, 1);
+        ebi_mutex_lock(&store->lock);
+        held = ebi_token_held(bus, e.token);
+        ebi_mutex_unlock(&store->lock);
+        if (!held) rc = ebi_outcome_step(store, EBI_SQL_SNOOZE, &e, now_ms, NULL, now, &changed);
+    }
+    sqlite3_reset(s);
+    if (rc == SQLITE_DONE) rc = ebi_db_run(store, &store->writer, EBI_SQL_COMMIT);
+    if (rc != SQLITE_OK) {
+        ebi_writer_error(store, rc, "reading the claims back");
+        ebi_db_rollback(store, &store->writer);
+        return ebi_db_result(rc);
+    }
     ebi_mutex_lock(&store->lock);
     bus->next_due_ms = 0;
     if (!bus->claiming) ebi_ready_forget(bus);
     bus->disk_more = 1;
     ebi_cond_broadcast(&bus->work);
     ebi_mutex_unlock(&store->lock);
+    return EB_OK;
 }
 
 /* ---- crash recovery ---- */

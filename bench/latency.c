@@ -89,7 +89,7 @@ static void row(FILE *data, const char *level, const char *name, b_samples *s)
     size_t i;
     printf("   %-34s p50 %7.0f us   p99 %7.0f us   p99.9 %7.0f us   max %7.0f us\n", name,
            b_percentile(s, 50), b_percentile(s, 99), b_percentile(s, 99.9), b_max(s));
-    fprintf(data, "\n\n\"%s, %s\"\n", level, name); /* one block per line of the chart */
+    fprintf(data, "\n\n# %s, %s\n", level, name); /* one block per line of the chart */
     for (i = 0; i < sizeof marks / sizeof *marks; i++)
         fprintf(data, "%g\t%.1f\n", marks[i], b_percentile(s, marks[i]));
 }

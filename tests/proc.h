@@ -3,17 +3,26 @@
 ** A child is this same program, started anew as `prog --child role arg...`: no fork without exec,
 ** so the sanitizers stay happy whatever threads the parent has. Parent and child talk in lines over
 ** two pipes. Nothing here sleeps and hopes: every wait polls, with P_LONG_MS as "never".
+**
+** The same on Windows: kill -9 is TerminateProcess, and an exit code above P_SIGNALLED stands for a
+** signal. What has no counterpart there (fork, stopping a process, modes of files) is inside
+** `#ifndef _WIN32` in the tests, and in the list at the end of `matrix`.
 */
 #ifndef T_PROC_H
 #define T_PROC_H
 #include "test.h"
 #include <dirent.h>
 #include <errno.h>
-#include <poll.h>
 #include <pthread.h>
+#include <time.h>
+#ifdef _WIN32
+#include <io.h>
+#include <tlhelp32.h>
+#else
+#include <poll.h>
 #include <spawn.h>
 #include <sys/resource.h>
-#include <time.h>
+#endif
 
 #define P_LONG_MS 60000 /* only a broken bus waits that long */
 #define P_SLACK_MS 5000 /* how late a busy machine with sanitizers may be */
@@ -79,6 +88,20 @@ T_UNUSED static void p_until(const int *flag, int at_least)
 }
 
 /* How many threads this process has; 0 where that cannot be known. */
+#ifdef _WIN32
+T_UNUSED static int p_threads(void)
+{
+    HANDLE all = CreateToolhelp32Snapshot(TH32CS_SNAPTHREAD, 0);
+    THREADENTRY32 entry;
+    int n = 0, more;
+    if (all == INVALID_HANDLE_VALUE) return 0;
+    entry.dwSize = sizeof entry;
+    for (more = Thread32First(all, &entry); more; more = Thread32Next(all, &entry))
+        n += entry.th32OwnerProcessID == GetCurrentProcessId();
+    CloseHandle(all);
+    return n;
+}
+#else
 T_UNUSED static int p_threads(void)
 {
     DIR *dir = opendir("/proc/self/task");
@@ -89,6 +112,7 @@ T_UNUSED static int p_threads(void)
     closedir(dir);
     return n;
 }
+#endif
 
 /* ---- looking at events ----------------------------------------------------------------------- */
 
@@ -154,24 +178,130 @@ T_UNUSED static void p_join(pthread_t thread) { T_MUST(pthread_join(thread, NULL
 
 /* ---- children: the parent's side ------------------------------------------------------------- */
 
-enum { P_CHILD_IN = 3, P_CHILD_OUT = 4, P_CHILDREN = 16, P_CHILD_ARGS = 8 };
+enum { P_CHILDREN = 16, P_CHILD_ARGS = 8 };
+#ifdef _WIN32
+typedef unsigned p_size;
+#else
+typedef size_t p_size;
+#endif
+T_UNUSED static int64_t p_read(int fd, void *to, size_t n) { return read(fd, to, (p_size)n); }
+T_UNUSED static int64_t p_write(int fd, const void *p, size_t n) { return write(fd, p, (p_size)n); }
 
 typedef struct p_child {
     pid_t pid; /* 0: free slot */
     int to, from;
     size_t have;
     char buf[4096];
+#ifdef _WIN32
+    HANDLE process;
+#endif
 } p_child;
 
-extern char **environ;
 static p_child p_children[P_CHILDREN];
+
+#ifdef _WIN32
+enum { P_CHILD_IN = 0, P_CHILD_OUT = 1 };
+#define SIGKILL 9
+#define P_SIGNALLED 0x5000
+#define WIFSIGNALED(status) ((status) > P_SIGNALLED)
+#define WTERMSIG(status) ((status) - P_SIGNALLED)
+#define WIFEXITED(status) (!WIFSIGNALED(status))
+#define WEXITSTATUS(status) (status)
+
+T_UNUSED static void p_proc_init(char **argv) { (void)argv; }
+
+/* Starts a program with these handles as its stdin and stdout. */
+T_UNUSED static void p_child_start(p_child *c, char **argv, int in, int out)
+{
+    static char self[1000], line[6000];
+    STARTUPINFOA how;
+    PROCESS_INFORMATION made;
+    size_t at = 0;
+    memset(&how, 0, sizeof how);
+    how.cb = sizeof how;
+    how.dwFlags = STARTF_USESTDHANDLES;
+    how.hStdInput = (HANDLE)_get_osfhandle(in);
+    how.hStdOutput = (HANDLE)_get_osfhandle(out);
+    how.hStdError = GetStdHandle(STD_ERROR_HANDLE);
+    T_MUST(SetHandleInformation(how.hStdInput, HANDLE_FLAG_INHERIT, HANDLE_FLAG_INHERIT));
+    T_MUST(SetHandleInformation(how.hStdOutput, HANDLE_FLAG_INHERIT, HANDLE_FLAG_INHERIT));
+    T_MUST(GetModuleFileNameA(NULL, self, sizeof self) > 0);
+    for (; *argv; argv++) {
+        T_MUST(!strpbrk(*argv, "\"\\") && at + strlen(*argv) + 4 < sizeof line);
+        at += (size_t)snprintf(line + at, sizeof line - at, "\"%s\" ", *argv);
+    }
+    T_MUST(CreateProcessA(self, line, NULL, NULL, TRUE, 0, NULL, NULL, &how, &made));
+    CloseHandle(made.hThread);
+    c->process = made.hProcess;
+    c->pid = (pid_t)made.dwProcessId;
+}
+
+T_UNUSED static void p_pipe(int ends[2])
+{
+    HANDLE raw[2];
+    int i;
+    T_MUST(CreatePipe(&raw[0], &raw[1], NULL, 0));
+    for (i = 0; i < 2; i++) {
+        ends[i] = _open_osfhandle((intptr_t)raw[i], _O_BINARY);
+        T_MUST(ends[i] >= 0);
+    }
+}
+
+/* Waits a moment; 1: there is something to read, or the end. */
+T_UNUSED static int p_readable(int fd)
+{
+    DWORD size = 0;
+    if (!PeekNamedPipe((HANDLE)_get_osfhandle(fd), NULL, 0, NULL, &size, NULL) || size) return 1;
+    p_nap(1);
+    return 0;
+}
+
+/* kill -9, without waiting for the end. */
+T_UNUSED static void p_shoot(p_child *c) { TerminateProcess(c->process, P_SIGNALLED + SIGKILL); }
+
+/* The child stands still (1), or goes on (0). Only the lower half of Windows has this. */
+T_UNUSED static void p_stop(p_child *c, int still)
+{
+    HMODULE nt = GetModuleHandleA("ntdll.dll");
+    LONG(WINAPI * func)(HANDLE);
+    FARPROC found = GetProcAddress(nt, still ? "NtSuspendProcess" : "NtResumeProcess");
+    T_MUST(found);
+    memcpy(&func, &found, sizeof func);
+    T_MUST(func(c->process) == 0);
+}
+
+/* 1: it has ended, with this status. */
+T_UNUSED static int p_ended(p_child *c, int *status)
+{
+    DWORD code = 0;
+    if (WaitForSingleObject(c->process, 0) != WAIT_OBJECT_0) return 0;
+    T_MUST(GetExitCodeProcess(c->process, &code));
+    *status = (int)code;
+    CloseHandle(c->process);
+    return 1;
+}
+#else
+enum { P_CHILD_IN = 3, P_CHILD_OUT = 4 };
+extern char **environ;
 static const char *p_self = "/proc/self/exe";
 
-/* Call first in main: remembers how to start this program again. */
+/* Call first in main: remembers how to start this program again. T_SELF names a script that does, for
+** a program that runs in an emulator. */
 T_UNUSED static void p_proc_init(char **argv)
 {
     signal(SIGPIPE, SIG_IGN);
-    if (access(p_self, X_OK) != 0) p_self = argv[0];
+    if (getenv("T_SELF")) p_self = getenv("T_SELF");
+    else if (access(p_self, X_OK) != 0) p_self = argv[0];
+}
+
+T_UNUSED static void p_child_start(p_child *c, char **argv, int in, int out)
+{
+    posix_spawn_file_actions_t fa;
+    posix_spawn_file_actions_init(&fa);
+    posix_spawn_file_actions_adddup2(&fa, in, P_CHILD_IN);
+    posix_spawn_file_actions_adddup2(&fa, out, P_CHILD_OUT);
+    T_MUST(posix_spawn(&c->pid, argv[0], &fa, NULL, argv, environ) == 0);
+    posix_spawn_file_actions_destroy(&fa);
 }
 
 /* A pipe whose ends lie above the descriptors that children use and close on exec. */
@@ -186,17 +316,46 @@ T_UNUSED static void p_pipe(int ends[2])
     }
 }
 
+/* Waits a moment; 1: there is something to read, or the end. */
+T_UNUSED static int p_readable(int fd)
+{
+    struct pollfd p;
+    p.fd = fd;
+    p.events = POLLIN;
+    p.revents = 0;
+    return poll(&p, 1, 5) > 0;
+}
+
+/* kill -9, without waiting for the end. */
+T_UNUSED static void p_shoot(p_child *c) { kill(c->pid, SIGKILL); }
+
+/* The child stands still (1), or goes on (0). */
+T_UNUSED static void p_stop(p_child *c, int still)
+{
+    T_MUST(kill(c->pid, still ? SIGSTOP : SIGCONT) == 0);
+}
+
+/* 1: it has ended, with this status. */
+T_UNUSED static int p_ended(p_child *c, int *status)
+{
+    return waitpid(c->pid, status, WNOHANG) != 0;
+}
+#endif
+
 /* Starts `prog --child role args...`; the list ends with NULL. */
 T_UNUSED static p_child *p_spawn(const char *role, ...)
 {
     char store[P_CHILD_ARGS + 3][420], *argv[P_CHILD_ARGS + 4];
-    posix_spawn_file_actions_t fa;
     const char *arg;
     p_child *c = p_children;
     va_list ap;
     int n = 0, i, down[2], up[2];
     while (c->pid) T_MUST(++c < p_children + P_CHILDREN);
+#ifdef _WIN32
+    snprintf(store[n++], sizeof store[0], "self");
+#else
     snprintf(store[n++], sizeof store[0], "%s", p_self);
+#endif
     snprintf(store[n++], sizeof store[0], "--child");
     snprintf(store[n++], sizeof store[0], "%s", role);
     va_start(ap, role);
@@ -210,11 +369,7 @@ T_UNUSED static p_child *p_spawn(const char *role, ...)
     p_pipe(down);
     p_pipe(up);
     memset(c, 0, sizeof *c);
-    posix_spawn_file_actions_init(&fa);
-    posix_spawn_file_actions_adddup2(&fa, down[0], P_CHILD_IN);
-    posix_spawn_file_actions_adddup2(&fa, up[1], P_CHILD_OUT);
-    T_MUST(posix_spawn(&c->pid, p_self, &fa, NULL, argv, environ) == 0);
-    posix_spawn_file_actions_destroy(&fa);
+    p_child_start(c, argv, down[0], up[1]);
     close(down[0]);
     close(up[1]);
     c->to = down[1];
@@ -228,8 +383,7 @@ T_UNUSED static int p_hear_within(p_child *c, char *line, size_t cap, int64_t wi
     int64_t end = p_ms() + within_ms;
     for (;;) {
         char *nl = (char *)memchr(c->buf, '\n', c->have);
-        struct pollfd p;
-        ssize_t got;
+        int64_t got;
         if (nl) {
             size_t len = (size_t)(nl - c->buf);
             snprintf(line, cap, "%.*s", (int)len, c->buf);
@@ -238,11 +392,8 @@ T_UNUSED static int p_hear_within(p_child *c, char *line, size_t cap, int64_t wi
             return 1;
         }
         T_MUST(c->have < sizeof c->buf);
-        p.fd = c->from;
-        p.events = POLLIN;
-        p.revents = 0;
-        if (poll(&p, 1, 5) > 0) {
-            got = read(c->from, c->buf + c->have, sizeof c->buf - c->have);
+        if (p_readable(c->from)) {
+            got = p_read(c->from, c->buf + c->have, sizeof c->buf - c->have);
             if (got == 0) return 0;
             if (got > 0) c->have += (size_t)got;
         } else if (p_ms() >= end) {
@@ -269,8 +420,7 @@ T_UNUSED static void p_tell(p_child *c, const char *text)
 {
     char line[440];
     int len = snprintf(line, sizeof line, "%s\n", text);
-    ssize_t put = write(c->to, line, (size_t)len);
-    (void)put;
+    (void)p_write(c->to, line, (size_t)len);
 }
 
 T_UNUSED static void p_child_forget(p_child *c)
@@ -288,10 +438,10 @@ T_UNUSED static int p_end(p_child *c)
     int status = 0;
     close(c->to);
     c->to = -1;
-    while (waitpid(c->pid, &status, WNOHANG) == 0) {
+    while (!p_ended(c, &status)) {
         if (p_ms() > end) {
-            kill(c->pid, SIGKILL);
-            waitpid(c->pid, &status, 0);
+            p_shoot(c);
+            while (!p_ended(c, &status)) p_nap(1);
             status = -1;
             break;
         }
@@ -304,7 +454,7 @@ T_UNUSED static int p_end(p_child *c)
 /* kill -9, then as p_end. */
 T_UNUSED static int p_kill(p_child *c)
 {
-    kill(c->pid, SIGKILL);
+    p_shoot(c);
     return p_end(c);
 }
 
@@ -339,6 +489,28 @@ T_UNUSED static void p_reap(void *unused)
 /* ---- children: their own side ---------------------------------------------------------------- */
 
 /* Call first in a child: it dies with its parent's patience, and leaves no core file. */
+#ifdef _WIN32
+T_UNUSED static void p_win_aborted(int sig)
+{
+    TerminateProcess(GetCurrentProcess(), (UINT)(P_SIGNALLED + sig));
+}
+T_UNUSED static void *p_win_alarm(void *unused)
+{
+    Sleep(240000);
+    TerminateProcess(GetCurrentProcess(), P_SIGNALLED + 14);
+    return unused;
+}
+T_UNUSED static void p_child_init(void)
+{
+    pthread_t thread;
+    signal(SIGABRT, p_win_aborted);
+    T_MUST(pthread_create(&thread, NULL, p_win_alarm, NULL) == 0);
+    _setmode(P_CHILD_IN, _O_BINARY);
+    _setmode(P_CHILD_OUT, _O_BINARY);
+    SetHandleInformation((HANDLE)_get_osfhandle(P_CHILD_IN), HANDLE_FLAG_INHERIT, 0);
+    SetHandleInformation((HANDLE)_get_osfhandle(P_CHILD_OUT), HANDLE_FLAG_INHERIT, 0);
+}
+#else
 T_UNUSED static void p_child_init(void)
 {
     struct rlimit none;
@@ -348,6 +520,7 @@ T_UNUSED static void p_child_init(void)
     fcntl(P_CHILD_IN, F_SETFD, FD_CLOEXEC);
     fcntl(P_CHILD_OUT, F_SETFD, FD_CLOEXEC);
 }
+#endif
 
 /* One line to the parent, in one write. */
 T_UNUSED static void p_report(const char *fmt, ...) EB_PRINTF(1, 2);
@@ -361,7 +534,7 @@ T_UNUSED static void p_report(const char *fmt, ...)
     va_end(ap);
     T_MUST(len >= 0 && (size_t)len < sizeof line - 1);
     line[len] = '\n';
-    T_MUST(write(P_CHILD_OUT, line, (size_t)len + 1) == (ssize_t)len + 1);
+    T_MUST(p_write(P_CHILD_OUT, line, (size_t)len + 1) == len + 1);
 }
 
 /* Waits for one line from the parent; 0: there are no more. */
@@ -369,9 +542,9 @@ T_UNUSED static int p_order(char *line, size_t cap)
 {
     size_t len = 0;
     char ch;
-    ssize_t got;
+    int64_t got;
     for (;;) {
-        got = read(P_CHILD_IN, &ch, 1);
+        got = p_read(P_CHILD_IN, &ch, 1);
         if (got < 0 && errno == EINTR) continue;
         if (got <= 0) return 0;
         if (ch == '\n') break;
@@ -384,7 +557,11 @@ T_UNUSED static int p_order(char *line, size_t cap)
 /* The whole process dies here, now. */
 T_UNUSED static void p_die(void)
 {
+#ifdef _WIN32
+    TerminateProcess(GetCurrentProcess(), P_SIGNALLED + SIGKILL);
+#else
     kill(getpid(), SIGKILL);
+#endif
     for (;;) p_nap(1000);
 }
 

@@ -14,12 +14,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#ifndef _WIN32
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/types.h>
-#include <sys/wait.h>
 #include <unistd.h>
+#ifdef _WIN32
+#define alarm(seconds) ((void)(seconds)) /* whoever runs the programs has a time limit too */
+#define t_mkdir(path) mkdir(path)
+#else
+#include <sys/wait.h>
+#define t_mkdir(path) mkdir(path, 0700)
 #endif
 
 #if defined(__GNUC__)

@@ -578,7 +578,7 @@ TEST acknowledged_posts_survive_kill_at_any_moment(void)
             P_EQ(1, p_hear(c, line, sizeof line));
             remember(line);
         }
-        kill(c->pid, SIGKILL);
+        p_shoot(c);
         while ((heard = p_hear(c, line, sizeof line)) == 1) remember(line);
         P_EQ(0, heard);
         ASSERT(p_is_killed(p_end(c)));

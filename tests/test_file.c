@@ -86,6 +86,7 @@ static void make_three(const char *path)
 
 /* ---- how it is made -------------------------------------------------------------------------- */
 
+#ifndef _WIN32
 TEST file_and_all_beside_it_are_private_under_any_umask(void)
 {
     const char *path = t_path("mode"), *base = strrchr(path, '/') + 1;
@@ -134,6 +135,7 @@ TEST mode_of_an_existing_file_is_left_alone(void)
     P_EQ(0640, st.st_mode & 0777);
     PASS();
 }
+#endif
 
 TEST file_is_in_wal_mode_on_disk(void)
 {
@@ -539,7 +541,7 @@ TEST path_that_cannot_be_a_file_is_an_io_error(void)
     ASSERT(eb_store_open(&store, &o) < 0); /* no such file, and none is made */
     ASSERT_EQ(NULL, store);
     ASSERT(!exists(path));
-    ASSERT_EQ(0, mkdir(path, 0700));
+    ASSERT_EQ(0, t_mkdir(path));
     T_IS(EB_ERR_IO, eb_open(&bus, &o));
     ASSERT_EQ(NULL, bus);
     rc = eb_store_open(&store, &o);
@@ -974,6 +976,7 @@ TEST full_disk_at_creation_leaves_nothing_half_made(void)
     PASS();
 }
 
+#ifndef _WIN32
 /* limit path: posts until the operating system refuses to let any file grow. */
 static int child_limit(char **arg)
 {
@@ -1026,13 +1029,16 @@ TEST file_size_limit_is_a_full_disk(void)
     ASSERT_STR_EQ("ok", t_sql_text(path, "PRAGMA integrity_check", line, sizeof line));
     PASS();
 }
+#endif
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
 SUITE(made)
 {
+#ifndef _WIN32
     RUN_TEST(file_and_all_beside_it_are_private_under_any_umask);
     RUN_TEST(mode_of_an_existing_file_is_left_alone);
+#endif
     RUN_TEST(file_is_in_wal_mode_on_disk);
     RUN_TEST(odd_characters_in_the_path_are_just_a_name);
     greatest_set_test_suffix("threads");
@@ -1109,17 +1115,21 @@ SUITE(busy_or_full)
     RUN_TESTp(full_disk_refuses_and_works_again_later, EB_DURABLE_NORMAL);
     RUN_TEST(outcome_waits_in_memory_while_the_disk_is_full);
     RUN_TEST(full_disk_at_creation_leaves_nothing_half_made);
+#ifndef _WIN32
     RUN_TEST(file_size_limit_is_a_full_disk);
+#endif
 }
 
 GREATEST_MAIN_DEFS();
 
 int main(int argc, char **argv)
 {
+#ifndef _WIN32
     if (argc > 3 && strcmp(argv[1], "--child") == 0) {
         p_child_init();
         return strcmp(argv[2], "limit") == 0 ? child_limit(argv + 3) : 8;
     }
+#endif
     p_proc_init(argv);
     GREATEST_MAIN_BEGIN();
     P_RUN(made);

@@ -284,7 +284,7 @@ TEST get_of_what_is_no_event_is_not_found(void)
     READ_FAILS(EB_ERR_NOT_FOUND, GET, "00000000-0000-4000-8000-000000000000");
     READ_FAILS(EB_ERR_NOT_FOUND, GET, f.str);
     ASSERT(eb_errmsg(msg, sizeof msg) > 0 && strstr(msg, f.str) != NULL);
-    snprintf(longer, sizeof longer, "%s ", id.str);
+    snprintf(longer, sizeof longer, "%.36s ", id.str);
     READ_FAILS(EB_ERR_NOT_FOUND, GET, longer);
     longer[35] = 0;
     READ_FAILS(EB_ERR_NOT_FOUND, GET, longer);
@@ -708,6 +708,7 @@ TEST retry_all_has_no_limit_of_its_own(void)
 
 /* ---- wakes ----------------------------------------------------------------------------------- */
 
+#ifndef EB_NO_THREADS
 static int fixed; /* the handler's trouble is over */
 
 static eb_result recovers(eb_delivery *d, void *user)
@@ -741,6 +742,7 @@ TEST retry_wakes_the_bus(int own, int all)
     eb_destroy(bus);
     PASS();
 }
+#endif
 
 /* ---- gone for good --------------------------------------------------------------------------- */
 
@@ -1459,6 +1461,7 @@ TEST operator_gives_live_events_up(void)
     PASS();
 }
 
+#ifndef EB_NO_THREADS
 /* A running bus hears of it within idle_poll_ms, as of a retry. */
 TEST operator_wakes_the_bus(void)
 {
@@ -1478,6 +1481,7 @@ TEST operator_wakes_the_bus(void)
     eb_destroy(bus);
     PASS();
 }
+#endif
 
 /* ---- what a look costs ----------------------------------------------------------------------- */
 

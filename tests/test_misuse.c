@@ -5,6 +5,7 @@ static p_seen seen;
 
 /* ---- fork ------------------------------------------------------------------------------------ */
 
+#ifndef _WIN32
 /* Runs in the forked child: the number of the first call that did something else, 0 if none did. */
 static int calls_after_fork(eb_bus *bus, eb_store *store, const char *event, const char *sub)
 {
@@ -115,6 +116,7 @@ TEST forked_child_gets_nothing_and_breaks_nothing(void)
     ASSERT_STR_EQ("ok", t_sql_text(path, "PRAGMA integrity_check", buf, sizeof buf));
     PASS();
 }
+#endif
 
 /* ---- NULL ------------------------------------------------------------------------------------ */
 
@@ -310,7 +312,9 @@ TEST list_may_be_freed_twice(void)
 
 SUITE(misuse)
 {
+#ifndef _WIN32
     RUN_TEST(forked_child_gets_nothing_and_breaks_nothing); /* first: no thread was made yet */
+#endif
     RUN_TEST(null_bus_is_a_wrong_argument);
     RUN_TEST(null_store_is_a_wrong_argument);
     RUN_TEST(null_delivery_is_a_wrong_argument);
@@ -324,10 +328,12 @@ GREATEST_MAIN_DEFS();
 
 int main(int argc, char **argv)
 {
+#ifndef _WIN32
     if (argc > 3 && strcmp(argv[1], "--child") == 0) {
         p_child_init();
         return strcmp(argv[2], "try") == 0 ? child_try(argv + 3) : 8;
     }
+#endif
     p_proc_init(argv);
     GREATEST_MAIN_BEGIN();
     P_RUN(misuse);

@@ -175,13 +175,20 @@ TEST another_spelling_of_the_path_is_the_same_file(void)
     eb_destroy(second);
     snprintf(linked, sizeof linked, "%s-link", path);
     remove(linked);
+#ifdef _WIN32 /* symbolic links are for administrators: a relative path is the other name */
+    snprintf(linked, sizeof linked, "%s", strrchr(path, '/') + 1);
+    T_MUST(SetCurrentDirectoryA(dir));
+#else
     ASSERT_EQ(0, symlink(path, linked));
+#endif
     o.path = linked;
     if (eb_open(&second, &o) == EB_OK) { /* a bus may also refuse to follow links */
         T_IS(EB_ERR_OWNED, eb_start(second));
         eb_destroy(second);
     }
+#ifndef _WIN32
     remove(linked);
+#endif
     eb_destroy(first);
     PASS();
 }
@@ -217,10 +224,10 @@ TEST stopped_owner_is_still_the_owner(void)
     p_child *c = p_spawn("own", path, "", "50", "ok", NULL);
     P_HEAR(c, "started 0");
     bus = t_open(&o);
-    kill(c->pid, SIGSTOP);
+    p_stop(c, 1);
     T_IS(EB_ERR_OWNED, start_timed(bus, &took));
     ASSERT(took < 1000);
-    kill(c->pid, SIGCONT);
+    p_stop(c, 0);
     P_ENDS_CLEANLY(c);
     T_OK(eb_start(bus));
     eb_destroy(bus);

@@ -321,6 +321,15 @@ static eb_result provoke_EB_ERR_NOMEM(void)
 /* In the child; its message comes back through a pipe. */
 static char from_child[600];
 
+#ifdef _WIN32
+/* There is no fork: nothing can give it, only its text is checked. */
+static eb_result provoke_EB_ERR_FORK(void)
+{
+    t_copy(from_child, sizeof from_child, "no fork");
+    expect("no fork");
+    return EB_ERR_FORK;
+}
+#else
 static eb_result provoke_EB_ERR_FORK(void)
 {
     eb_options o = options("fork");
@@ -347,6 +356,7 @@ static eb_result provoke_EB_ERR_FORK(void)
     snprintf(hint, sizeof hint, "%ld", (long)getpid()); /* whose bus it is */
     return end(bus, (eb_result)-WEXITSTATUS(status));
 }
+#endif
 
 /* tests/nothreads builds SQLite without threads; here it only says so. */
 static eb_result provoke_EB_ERR_THREADS(void)

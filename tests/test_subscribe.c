@@ -439,14 +439,14 @@ TEST rows_show_who_is_subscribed(void)
     T_OK(sub(bus, "x", &p[1]));
     T_OK(sub(bus, "x", &p[2]));
     P_EQ(3, sub_rows(path));
-    snprintf(sql, sizeof sql, "SELECT event_type FROM subscriptions WHERE id = '%s'", p[0].id.str);
+    snprintf(sql, sizeof sql, "SELECT event_type FROM subscriptions WHERE id = '%.36s'", p[0].id.str);
     ASSERT_STR_EQ("order.*", t_sql_text(path, sql, buf, sizeof buf));
     P_EQ(3, t_sql_int(path, "SELECT count(*) FROM subscriptions WHERE name IS NULL AND checkpoint"
                             " IS NULL AND options IS NULL AND created_at GLOB"
                             " '20[0-9][0-9]-[01][0-9]-[0-3][0-9]T[0-2][0-9]:*.[0-9][0-9][0-9]Z'"));
     T_OK(eb_unsubscribe(bus, p[1].id.str));
     P_EQ(2, sub_rows(path));
-    snprintf(sql, sizeof sql, "SELECT count(*) FROM subscriptions WHERE id = '%s'", p[1].id.str);
+    snprintf(sql, sizeof sql, "SELECT count(*) FROM subscriptions WHERE id = '%.36s'", p[1].id.str);
     P_EQ(0, t_sql_int(path, sql));
     eb_destroy(bus);
     PASS();
@@ -493,7 +493,7 @@ TEST unsubscribing_what_is_no_subscription_is_not_found(void)
     T_IS(EB_ERR_NOT_FOUND, eb_unsubscribe(bus, "00000000-0000-4000-8000-000000000000"));
     T_IS(EB_ERR_NOT_FOUND, eb_unsubscribe(bus, event.str));
     T_IS(EB_ERR_NOT_FOUND, eb_unsubscribe(bus, p[1].id.str)); /* another bus's */
-    snprintf(longer, sizeof longer, "%s0", p[0].id.str);
+    snprintf(longer, sizeof longer, "%.36s0", p[0].id.str);
     T_IS(EB_ERR_NOT_FOUND, eb_unsubscribe(bus, longer));
     longer[35] = 0;
     T_IS(EB_ERR_NOT_FOUND, eb_unsubscribe(bus, longer));

@@ -505,7 +505,7 @@ static void play_threads(void)
 typedef struct scene {
     const char *name;
     const scene_file *file;
-    int ready; /* 0: no bus yet; 1: open; 2: besides, it has been looked at; 3: started */
+    int ready; /* 0: no bus yet; 1: open; 2: has been looked at; 3: started; 4: has dispatched */
     void (*before)(void), (*play)(void);
     int threads; /* worker threads and the system's clock */
 } scene;
@@ -517,15 +517,15 @@ static const scene scenes[] = {
     {"send", &scene_history, 2, NULL, play_send, 0},
     {"publish", &scene_history, 3, NULL, play_publish, 0},
     {"dispatch", &scene_history, 3, before_dispatch, play_dispatch, 0},
-    {"retry", &scene_history, 3, before_retry, play_drain, 0},
-    {"death", &scene_history, 3, before_death, play_drain, 0},
-    {"snooze", &scene_history, 3, before_snooze, play_drain, 0},
+    {"retry", &scene_history, 4, before_retry, play_drain, 0},
+    {"death", &scene_history, 4, before_death, play_drain, 0},
+    {"snooze", &scene_history, 4, before_snooze, play_drain, 0},
     {"subscribe", &scene_history, 3, NULL, play_subscribe, 0},
     {"start", &scene_history, 2, NULL, play_start, 0},
     {"reader", &scene_history, 1, NULL, play_reader, 0},
     {"inspect", &scene_history, 2, NULL, play_inspect, 0},
     {"store", &scene_history, 0, NULL, play_store, 0},
-    {"dlq_retry", &scene_history, 3, NULL, play_dlq_retry, 0},
+    {"dlq_retry", &scene_history, 4, NULL, play_dlq_retry, 0},
     {"move", &scene_history, 2, NULL, play_move, 0},
     {"purge", &scene_history, 2, NULL, play_purge, 0},
     {"recovery", &scene_crashed, 0, NULL, play_recovery, 0},
@@ -612,6 +612,7 @@ static void scene_prepare(const scene *s)
         scene_subscribe();
         scene_start();
     }
+    if (s->ready >= 4) play_drain(); /* it prepares statements: that is the scene "dispatch" */
     if (s->before) s->before();
     w.sleeps = 0;
 }

@@ -16,6 +16,9 @@
 **   - no memory-mapped I/O, so that no write goes past the shim;
 **   - vfs_rough = 1: a disk that may damage the neighbours of what it writes (no powersafe overwrite), so
 **     that SQLite pads its commits to whole sectors;
+**   - vfs_room >= 0: so many bytes may files still grow by; a write that needs more is cut short there and
+**     is SQLITE_FULL, one that overwrites is not;
+**   - vfs_read_only = 1: database files open for reading only, as without permission to write;
 **   - vfs_no_sync = 1 answers syncs without doing them: quick, and no loss unless the machine stops;
 **   - vfs_no_sleep = 1 lets SQLite's own pauses (while it waits for a WAL lock) take no time.
 ** Any thread; the counters are shared by all connections.
@@ -64,7 +67,8 @@ static struct {
     int64_t counts[VFS_KIND_COUNT], fired;
 } vfs_state;
 
-static int vfs_no_sync, vfs_no_sleep, vfs_rough;
+static int vfs_no_sync, vfs_no_sleep, vfs_rough, vfs_read_only;
+static int64_t vfs_room = -1; /* one thread at a time, if it is used */
 
 /* ---- the plan --------------------------------------------------------------------------------- */
 
@@ -148,6 +152,18 @@ static int vfs_write(sqlite3_file *file, const void *from, int n, sqlite3_int64 
 {
     sqlite3_file *real = vfs_real(file);
     int rc = vfs_step(VFS_WRITE);
+    if (vfs_room >= 0 && !rc) {
+        sqlite3_int64 size = 0, grow;
+        real->pMethods->xFileSize(real, &size);
+        grow = at + n - (size > at ? size : at);
+        if (grow > vfs_room) {
+            n -= (int)(grow - vfs_room);
+            vfs_room = 0;
+            if (n > 0) real->pMethods->xWrite(real, from, n, at);
+            return SQLITE_FULL;
+        }
+        if (grow > 0) vfs_room -= grow;
+    }
     if (rc == SQLITE_FULL && n > 1) real->pMethods->xWrite(real, from, n / 2, at);
     if (vfs_late(rc)) real->pMethods->xWrite(real, from, n, at);
     return rc ? rc : real->pMethods->xWrite(real, from, n, at);
@@ -230,6 +246,8 @@ static int vfs_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int 
     (void)vfs;
     f->base.pMethods = NULL; /* so that SQLite does not close what was never open */
     if (rc) return rc;
+    if (vfs_read_only && flags & SQLITE_OPEN_MAIN_DB)
+        flags = (flags & ~(SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE)) | SQLITE_OPEN_READONLY;
     f->real = (sqlite3_file *)(f + 1);
     memset(f->real, 0, (size_t)vfs_state.real->szOsFile);
     rc = vfs_state.real->xOpen(vfs_state.real, name, f->real, flags, out);

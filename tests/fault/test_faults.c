@@ -1,0 +1,298 @@
+/* test_faults.c - a disk that is full and later has room again, a file that somebody else keeps locked,
+** files that are damaged, foreign or taken away: each has its result, none loses an event, none crashes,
+** and where the trouble passes the same bus goes on by itself.
+**
+** The trouble is made systematically: the disk is full after every possible number of bytes, every page
+** boundary is a truncation, hundreds of bytes are flipped one at a time. A failure prints which; the
+** random ones come from a fixed seed.
+*/
+#include "scenes.h"
+
+enum { FLIPS = 600 };
+
+static int allowed_full(const char *call, eb_result rc)
+{
+    (void)call;
+    return rc == EB_ERR_FULL || rc == EB_ERR_TIMEOUT;
+}
+static int allowed_busy(const char *call, eb_result rc)
+{
+    (void)call;
+    return rc == EB_ERR_BUSY || rc == EB_ERR_TIMEOUT;
+}
+static int allowed_none(const char *call, eb_result rc)
+{
+    (void)call;
+    (void)rc;
+    return 0;
+}
+
+static void room_again(void) { vfs_room = -1; }
+
+/* A scene of scenes.h by name. */
+static const scene *scene_named(const char *name)
+{
+    int i;
+    for (i = 0; i < SCENES; i++)
+        if (strcmp(scenes[i].name, name) == 0) return &scenes[i];
+    abort();
+}
+
+/* The end of all tests with a bus: whatever was wrong fails. */
+#define NOTHING_WRONG()                                                                            \
+    do {                                                                                           \
+        if (w.wrong) {                                                                             \
+            fprintf(stderr, "\n%s\n    %s\n", scene_command, w.why);                               \
+            FAILm("see above");                                                                    \
+        }                                                                                          \
+    } while (0)
+
+/* ---- a full disk ---------------------------------------------------------------------------------- */
+
+static int64_t room;
+static void arm_room(void) { vfs_room = room; }
+static void arm_nothing(void) {}
+
+/* The whole life of some events while the disk fills up after every possible number of 512 bytes;
+** SQLite writes nothing smaller but the WAL's headers. Then there is room: the same bus goes on. */
+TEST disk_full_at_every_size_is_said_and_passes(const char *name)
+{
+    const scene *s = scene_named(name);
+    int64_t needed;
+    w.allowed = allowed_full;
+    w.heal = room_again;
+    room = INT64_C(1) << 40;
+    scene_prepare(s); /* how much it takes */
+    scene_play(s, arm_room);
+    NOTHING_WRONG();
+    scene_prepare(s);
+    w.armed = 1;
+    vfs_room = room;
+    s->play();
+    needed = room - vfs_room;
+    vfs_room = -1;
+    w.armed = 0;
+    scene_close();
+    for (room = 0; room <= needed + 512; room += needed < 100000 ? 512 : 4096) {
+        snprintf(scene_command, sizeof scene_command, "%s with %d bytes of room", name, (int)room);
+        scene_prepare(s);
+        scene_play(s, arm_room);
+        scene_check();
+        NOTHING_WRONG();
+    }
+    PASS();
+}
+
+/* A bus that runs into a full disk says so for as long as it lasts, refuses what is published, keeps what
+** its handlers came to, and records it when there is room, without a restart. */
+TEST full_disk_stops_nothing_for_good(void)
+{
+    eb_stats stats;
+    int i, ok;
+    w.allowed = allowed_full;
+    w.heal = room_again;
+    scene_prepare(scene_named("dispatch"));
+    vfs_room = 0;
+    w.armed = 1;
+    for (i = 0; i < 20; i++) {
+        scene_post("ok"); /* the WAL may have some room of its own, then none */
+        CALL(eb_pump(w.bus, EB_NONE, NULL));
+        t_advance(&w.time, 3000);
+    }
+    ASSERT_EQ(EB_ERR_FULL, eb_post(w.bus, "ok", "{}", NULL));
+    T_OK(eb_stats_get(eb_bus_store(w.bus), &stats)); /* looking needs no room */
+    vfs_room = -1;
+    w.armed = w.sleeps = 0;
+    t_advance(&w.time, 3000); /* the longest pause between two tries is 2 s */
+    T_OK(eb_pump(w.bus, EB_NONE, NULL));
+    T_OK(eb_stats_get(eb_bus_store(w.bus), &stats));
+    ASSERT_EQ(0, stats.pending + stats.processing);
+    for (i = 1, ok = 0; i <= w.book.book->used; i++) ok = ok + (ledger_at(&w.book, i)->ok > 1);
+    ASSERT_EQ(0, ok); /* no handler ran again because its outcome had to wait */
+    T_OK(eb_shutdown(w.bus));
+    scene_close();
+    scene_check();
+    NOTHING_WRONG();
+    PASS();
+}
+
+/* ---- a locked file ---------------------------------------------------------------------------------- */
+
+static sqlite3 *locker;
+static void unlock(void)
+{
+    if (locker) sqlite3_exec(locker, "ROLLBACK", NULL, NULL, NULL);
+    sqlite3_close(locker);
+    locker = NULL;
+}
+static void lock(const char *how)
+{
+    T_MUST(sqlite3_open(w.path, &locker) == SQLITE_OK);
+    T_MUST(sqlite3_exec(locker, how, NULL, NULL, NULL) == SQLITE_OK);
+}
+static void arm_lock(void) { lock("BEGIN IMMEDIATE"); }
+
+/* Every scene that writes while another connection holds the write lock for longer than the busy
+** timeout: EB_ERR_BUSY and nothing written, or the outcome waits; then the lock is gone. */
+TEST locked_for_long_is_said_and_passes(const char *name)
+{
+    const scene *s = scene_named(name);
+    int64_t start;
+    w.allowed = allowed_busy;
+    w.heal = unlock;
+    snprintf(scene_command, sizeof scene_command, "%s while the file is locked", name);
+    scene_prepare(s);
+    start = w.time.mono_ms;
+    scene_play(s, arm_lock);
+    if (w.time.mono_ms - start < w.options.busy_timeout_ms) scene_bad("it did not wait");
+    scene_check();
+    NOTHING_WRONG();
+    PASS();
+}
+
+/* A post waits for the busy timeout, not much longer, and not at all if told so. */
+TEST busy_timeout_is_kept(int64_t ms)
+{
+    int64_t start, waited;
+    eb_result rc;
+    w.allowed = allowed_none;
+    w.heal = unlock;
+    w.options.busy_timeout_ms = ms;
+    scene_prepare(scene_named("post"));
+    w.options.busy_timeout_ms = 40;
+    lock("BEGIN IMMEDIATE");
+    w.sleeps = -100000;
+    start = w.time.mono_ms;
+    rc = eb_post(w.bus, "ok", "{}", NULL);
+    waited = w.time.mono_ms - start;
+    w.sleeps = 0;
+    unlock();
+    ASSERT_EQ(EB_ERR_BUSY, rc);
+    if (ms == EB_NONE) ASSERT_EQ(0, waited);
+    else ASSERT(waited >= ms && waited <= ms + 100);
+    scene_play(scene_named("post"), arm_nothing);
+    scene_check();
+    NOTHING_WRONG();
+    PASS();
+}
+
+/* ---- files that are not what they should be ----------------------------------------------------------- */
+
+static uint32_t dice_state = 12345;
+static uint32_t dice(uint32_t sides)
+{
+    dice_state = dice_state * 1664525u + 1013904223u;
+    return (dice_state >> 8) % sides;
+}
+
+/* Opens what lies at w.path and does everything with it. The only claims: no crash, results that the
+** contract has for a damaged file, and never an empty queue where events were. */
+static void use_damaged(void)
+{
+    static const eb_result fine[] = {EB_ERR_CORRUPT, EB_ERR_SCHEMA, EB_ERR_IO, EB_ERR_TIMEOUT,
+                                     EB_ERR_NOT_FOUND, EB_ERR_STATE};
+    eb_event_list list;
+    eb_stats stats;
+    eb_result rc[10];
+    size_t i, k, n = 0;
+    int opened;
+    rc[n++] = eb_open(&w.bus, &w.options);
+    opened = rc[0] == EB_OK;
+    if (opened) {
+        rc[n++] = eb_stats_get(eb_bus_store(w.bus), &stats);
+        if (rc[1] == EB_OK && stats.last_seq == 0) scene_bad("the queue looks empty");
+        rc[n++] = eb_log_read(eb_bus_store(w.bus), NULL, &list);
+        if (rc[2] == EB_OK && list.count == 0) scene_bad("the log looks empty");
+        eb_event_list_free(&list);
+        rc[n++] = eb_subscribe(w.bus, "*", ledger_handler, &w.book, NULL, NULL);
+        rc[n++] = eb_start(w.bus);
+        if (rc[n - 1] == EB_OK) rc[n++] = eb_drain(w.bus, 5000);
+        rc[n++] = eb_dlq_retry_all(eb_bus_store(w.bus), NULL, NULL);
+        rc[n++] = eb_post(w.bus, "ok", "{}", NULL);
+        rc[n++] = eb_dlq_purge(eb_bus_store(w.bus), 0, NULL);
+        eb_destroy(w.bus);
+        w.bus = NULL;
+    } else if (w.bus) {
+        scene_bad("*out is not NULL");
+    }
+    for (i = 0; i < n; i++) {
+        if (rc[i] >= 0) continue;
+        for (k = 0; k < sizeof fine / sizeof *fine && fine[k] != rc[i]; k++) {}
+        if (k == sizeof fine / sizeof *fine) scene_bad("call %d: %s", (int)i, eb_strerror(rc[i]));
+    }
+}
+
+/* One byte of the database after another: SQLite has no checksums, so what is damaged may go unseen; a
+** crash, a hang or an empty queue may not happen. The first page and then random places. */
+TEST flipped_byte_in_the_database_is_survived(void)
+{
+    size_t i, at;
+    w.allowed = allowed_none;
+    for (i = 0; i < FLIPS; i++) {
+        char old;
+        at = i < 100 ? i : dice((uint32_t)scene_history.db_bytes);
+        old = scene_history.db[at];
+        scene_history.db[at] = (char)(old ^ (1 << dice(8)));
+        snprintf(scene_command, sizeof scene_command, "byte %d of the database", (int)at);
+        scene_prepare(scene_named("open"));
+        scene_history.db[at] = old;
+        use_damaged();
+        NOTHING_WRONG();
+    }
+    PASS();
+}
+
+/* One byte of the WAL after a crash: its checksums end the log there. What is left is a beginning of
+** what was, whole and in order, and the bus works on it. */
+TEST flipped_byte_in_the_wal_costs_only_a_tail(void)
+{
+    size_t i, at;
+    int shorter = 0;
+    ASSERT(scene_crashed.wal_bytes > 5000);
+    w.book.loss = LEDGER_LOSS_TAIL;
+    for (i = 0; i < FLIPS; i++) {
+        char old;
+        at = i < 100 ? i : dice((uint32_t)scene_crashed.wal_bytes);
+        old = scene_crashed.wal[at];
+        scene_crashed.wal[at] = (char)(old ^ (1 << dice(8)));
+        snprintf(scene_command, sizeof scene_command, "byte %d of the WAL", (int)at);
+        scene_prepare(scene_named("recovery"));
+        scene_crashed.wal[at] = old;
+        if (ledger_check(&w.book, w.path, 0)) scene_bad("%s", w.book.why);
+        shorter += w.book.lost > 0;
+        if (w.wrong) w.book.loss = LEDGER_LOSS_NONE;
+        NOTHING_WRONG();
+    }
+    w.book.loss = LEDGER_LOSS_NONE;
+    ASSERT(shorter > FLIPS / 10); /* or the flips hit nothing */
+    PASS();
+}
+
+/* Cut at every half page. A WAL that is cut costs a tail; a database that is cut is refused or says what
+** is wrong, and is never taken for an empty one. */
+TEST truncated_file_is_never_an_empty_queue(void)
+{
+    size_t bytes, all = scene_history.db_bytes;
+    w.allowed = allowed_none;
+    for (bytes = 1; bytes < all; bytes += bytes == 1 ? 2047 : 2048) {
+        scene_history.db_bytes = bytes;
+        snprintf(scene_command, sizeof scene_command, "the first %d bytes", (int)bytes);
+        scene_prepare(scene_named("open"));
+        scene_history.db_bytes = all;
+        use_damaged();
+        NOTHING_WRONG();
+    }
+    all = scene_crashed.wal_bytes;
+    w.book.loss = LEDGER_LOSS_TAIL;
+    for (bytes = 0; bytes <= all; bytes += 1024) {
+        scene_crashed.wal_bytes = bytes;
+        snprintf(scene_command, sizeof scene_command, "the first %d bytes of the WAL", (int)bytes);
+        scene_prepare(scene_named("recovery"));
+        scene_crashed.wal_bytes = all;
+        if (ledger_check(&w.book, w.path, 0)) scene_bad("%s", w.book.why);
+        if (w.wrong) w.book.loss = LEDGER_LOSS_NONE;
+        NOTHING_WRONG();
+    }
+    w.book.loss = LEDGER_LOSS_NONE;
+    PASS();
+}
