@@ -439,7 +439,8 @@ TEST rows_show_who_is_subscribed(void)
     T_OK(sub(bus, "x", &p[1]));
     T_OK(sub(bus, "x", &p[2]));
     P_EQ(3, sub_rows(path));
-    snprintf(sql, sizeof sql, "SELECT event_type FROM subscriptions WHERE id = '%.36s'", p[0].id.str);
+    snprintf(sql, sizeof sql, "SELECT event_type FROM subscriptions WHERE id = '%.36s'",
+             p[0].id.str);
     ASSERT_STR_EQ("order.*", t_sql_text(path, sql, buf, sizeof buf));
     P_EQ(3, t_sql_int(path, "SELECT count(*) FROM subscriptions WHERE name IS NULL AND checkpoint"
                             " IS NULL AND options IS NULL AND created_at GLOB"

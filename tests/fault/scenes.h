@@ -592,7 +592,10 @@ static void scene_fini(void)
 }
 
 /* The rung after this one. */
-static int64_t scene_next(const scene *s, int64_t at) { return at + 1 + (s->threads ? at / 8 : 0); }
+T_UNUSED static int64_t scene_next(const scene *s, int64_t at)
+{
+    return at + 1 + (s->threads ? at / 8 : 0);
+}
 
 static void scene_prepare(const scene *s)
 {

@@ -296,3 +296,155 @@ TEST truncated_file_is_never_an_empty_queue(void)
     w.book.loss = LEDGER_LOSS_NONE;
     PASS();
 }
+
+/* Things that are no database of ours; each is left as it was, byte for byte. */
+TEST foreign_file_is_refused_untouched(void)
+{
+    static char noise[9000];
+    static const struct { const char *what; eb_result want; size_t bytes; } foreign[] = {
+        {"text", EB_ERR_SCHEMA, 700}, {"noise", EB_ERR_SCHEMA, sizeof noise},
+        {"header", EB_ERR_SCHEMA, 100}, {"newer", EB_ERR_SCHEMA, 0}, {"sqlite", EB_ERR_SCHEMA, 0}};
+    size_t i, k, bytes, after;
+    char *before, *now;
+    eb_bus *bus;
+    w.allowed = allowed_none;
+    for (i = 0; i < sizeof foreign / sizeof *foreign; i++) {
+        scene_prepare(scene_named(foreign[i].bytes ? "first_open" : "open"));
+        for (k = 0; k < sizeof noise; k++) noise[k] = i == 0 ? "hello, world\n"[k % 13] : (char)dice(256);
+        if (i == 2) memcpy(noise, "SQLite format 3", 16);
+        if (foreign[i].bytes) scene_write("", noise, foreign[i].bytes);
+        if (i == 3) t_sql(w.path, "UPDATE meta SET value=99 WHERE key='schema_version'", NULL, 0);
+        if (i == 4) {
+            scene_remove();
+            t_sql(w.path, "CREATE TABLE events(mine); INSERT INTO events VALUES(1)", NULL, 0);
+        }
+        before = scene_read("", &bytes);
+        bus = (eb_bus *)(void *)&w;
+        T_IS(foreign[i].want, eb_open(&bus, &w.options));
+        ASSERT(bus == NULL);
+        now = scene_read("", &after);
+        if (!now || after != bytes || memcmp(before, now, bytes) != 0) FAILm(foreign[i].what);
+        free(before);
+        free(now);
+        before = scene_read("-wal", &bytes);
+        if (bytes) FAILm("it left a WAL behind");
+        free(before);
+    }
+    PASS();
+}
+
+TEST directory_and_missing_folder_are_io_errors(void)
+{
+    eb_options o = w.options;
+    eb_bus *bus = NULL;
+    char path[440];
+    scene_remove();
+    ASSERT_EQ(0, mkdir(w.path, 0700));
+    T_IS(EB_ERR_IO, eb_open(&bus, &w.options));
+    ASSERT(bus == NULL);
+    ASSERT_EQ(0, rmdir(w.path));
+    snprintf(path, sizeof path, "%s-none/x.db", w.path);
+    o.path = path;
+    T_IS(EB_ERR_IO, eb_open(&bus, &o));
+    ASSERT(bus == NULL);
+    PASS();
+}
+
+/* A file that may not be written: no bus. The trouble gone, everything is there. */
+TEST read_only_file_is_refused_and_whole(void)
+{
+    eb_bus *bus = NULL;
+    eb_result rc;
+    w.allowed = allowed_none;
+    scene_prepare(scene_named("open"));
+    vfs_read_only = 1;
+    rc = eb_open(&bus, &w.options);
+    if (rc == EB_OK) rc = eb_post(bus, "ok", "{}", NULL);
+    eb_destroy(bus);
+    vfs_read_only = 0;
+    T_IS(EB_ERR_IO, rc);
+    scene_play(scene_named("open"), arm_nothing);
+    scene_check();
+    NOTHING_WRONG();
+    PASS();
+}
+
+/* Somebody deletes the file under a running bus. Whatever the bus says to that, it is documented; what it
+** acknowledged is in the file that it had, which another name still shows; and a new bus under the old
+** name begins an empty queue of its own. */
+TEST unlinked_file_keeps_what_was_acknowledged(void)
+{
+    char saved[440];
+    static const eb_result fine[] = {EB_ERR_IO, EB_ERR_CORRUPT, EB_ERR_TIMEOUT, EB_ERR_UNKNOWN};
+    int i, n;
+    char payload[64], metadata[32];
+    eb_id id;
+    eb_result rc;
+    size_t k;
+    w.allowed = allowed_none;
+    scene_prepare(scene_named("dispatch"));
+    snprintf(saved, sizeof saved, "%s-saved", w.path);
+    remove(saved);
+    ASSERT_EQ(0, link(w.path, saved));
+    ASSERT_EQ(0, unlink(w.path));
+    for (i = 0; i < 6; i++) {
+        eb_message m;
+        n = ledger_attempt(&w.book, "ok", SCENE_MAX_ATTEMPTS, 0, payload, sizeof payload);
+        snprintf(metadata, sizeof metadata, "{\"n\":\"%d\"}", n);
+        memset(&m, 0, sizeof m);
+        memset(&id, 0, sizeof id);
+        m.type = "ok";
+        m.payload = payload;
+        m.metadata = metadata;
+        rc = i % 2 ? eb_pump(w.bus, EB_NONE, NULL) : eb_send(w.bus, &m, 1, &id);
+        if (i % 2 == 0) ledger_answer(&w.book, n, rc, &id);
+        if (i % 2 == 0 && rc == EB_OK) ASSERT(t_is_v4(id.str));
+        for (k = 0; rc < 0 && k < sizeof fine / sizeof *fine && fine[k] != rc; k++) {}
+        if (rc < 0 && k == sizeof fine / sizeof *fine) FAILm(eb_strerror(rc));
+    }
+    eb_shutdown(w.bus);
+    scene_close();
+    ledger_crashed(&w.book);
+    if (ledger_check(&w.book, saved, 0)) FAILm(w.book.why);
+    NOTHING_WRONG();
+    remove(saved);
+    scene_prepare(scene_named("first_open"));
+    scene_play(scene_named("first_open"), arm_nothing);
+    scene_check();
+    NOTHING_WRONG();
+    PASS();
+}
+
+GREATEST_MAIN_DEFS();
+int main(int argc, char **argv)
+{
+    static const char *const full[] = {"first_open", "send", "publish", "dispatch", "retry", "death",
+                                       "dlq_retry", "purge", "recovery", "shutdown"};
+    static const char *const locked[] = {"post", "send", "publish", "dispatch",
+                                         "retry", "death", "snooze", "subscribe", "start",
+                                         "dlq_retry", "move", "purge", "recovery"};
+    size_t i;
+    GREATEST_MAIN_BEGIN();
+    scene_init("faults", NULL);
+    for (i = 0; i < sizeof full / sizeof *full; i++) {
+        greatest_set_test_suffix(full[i]);
+        RUN_TESTp(disk_full_at_every_size_is_said_and_passes, full[i]);
+    }
+    RUN_TEST(full_disk_stops_nothing_for_good);
+    for (i = 0; i < sizeof locked / sizeof *locked; i++) {
+        greatest_set_test_suffix(locked[i]);
+        RUN_TESTp(locked_for_long_is_said_and_passes, locked[i]);
+    }
+    RUN_TESTp(busy_timeout_is_kept, EB_NONE);
+    RUN_TESTp(busy_timeout_is_kept, 40);
+    RUN_TESTp(busy_timeout_is_kept, 3000);
+    RUN_TEST(flipped_byte_in_the_database_is_survived);
+    RUN_TEST(flipped_byte_in_the_wal_costs_only_a_tail);
+    RUN_TEST(truncated_file_is_never_an_empty_queue);
+    RUN_TEST(foreign_file_is_refused_untouched);
+    RUN_TEST(directory_and_missing_folder_are_io_errors);
+    RUN_TEST(read_only_file_is_refused_and_whole);
+    RUN_TEST(unlinked_file_keeps_what_was_acknowledged);
+    scene_fini();
+    GREATEST_MAIN_END();
+}

@@ -1,0 +1,212 @@
+/* test_regress.c - one small test for each mistake that was found after it was made, by reading or by
+** the fault ladders. What the ladders themselves repeat is not repeated here. */
+#include "test.h"
+
+static int calls, failing;
+
+static eb_result count(eb_delivery *d, void *user)
+{
+    (void)user;
+    calls++;
+    return failing > 0 && failing-- > 0 ? eb_fail(d, "not yet") : EB_OK;
+}
+
+static eb_message keyed(const char *type, const char *key)
+{
+    eb_message m;
+    memset(&m, 0, sizeof m);
+    m.type = type;
+    m.ordering_key = key;
+    return m;
+}
+
+static eb_bus *pumped(const char *path, t_time *t, int on_unmatched)
+{
+    eb_options o = t_options(path);
+    o.workers = EB_NONE;
+    o.clock = t_clock(t);
+    o.on_unmatched = on_unmatched;
+    o.retry.base_delay_ms = o.retry.max_delay_ms = 1000;
+    calls = failing = 0;
+    return t_open(&o);
+}
+
+/* a fails and waits; b and another a wait behind it; the handler of b goes. When a succeeds, b is
+** ended by the policy, and the second a must get its turn all the same. */
+TEST unmatched_event_passes_its_ordering_key_on(int policy)
+{
+    t_time t;
+    eb_message m[3];
+    eb_id sub;
+    int64_t next;
+    eb_bus *bus = pumped(t_path("key-unmatched"), &t, policy);
+    m[0] = keyed("a", "k");
+    m[1] = keyed("b", "k");
+    m[2] = keyed("a", "k");
+    failing = 1;
+    T_OK(eb_subscribe(bus, "a", count, NULL, NULL, NULL));
+    T_OK(eb_subscribe(bus, "b", count, NULL, NULL, &sub));
+    T_OK(eb_start(bus));
+    T_OK(eb_send(bus, m, 3, NULL));
+    T_OK(eb_pump(bus, EB_NONE, NULL));
+    ASSERT_EQ(1, calls);
+    T_OK(eb_unsubscribe(bus, sub.str));
+    t_advance(&t, 1000);
+    T_OK(eb_pump(bus, EB_NONE, &next));
+    ASSERT_EQ(3, calls);
+    ASSERT_EQ(-1, next);
+    eb_destroy(bus);
+    PASS();
+}
+
+/* An event lies in memory as ready; an operator moves it to the dead letters; its handler goes. The
+** old copy must not end it a second time. */
+TEST old_copy_of_a_moved_event_ends_nothing(int policy)
+{
+    t_time t;
+    const char *path = t_path("moved-copy");
+    eb_bus *bus = pumped(path, &t, policy);
+    eb_id sub, first, second;
+    T_OK(eb_subscribe(bus, "a", count, NULL, NULL, &sub));
+    T_OK(eb_start(bus));
+    T_OK(eb_pump(bus, EB_NONE, NULL)); /* the file is known to be empty: what comes now is ready */
+    T_OK(eb_post(bus, "a", NULL, &first));
+    T_OK(eb_post(bus, "a", NULL, &second));
+    T_OK(eb_dlq_move(eb_bus_store(bus), second.str, "operator"));
+    T_OK(eb_unsubscribe(bus, sub.str));
+    T_OK(eb_pump(bus, EB_NONE, NULL));
+    ASSERT_EQ(EB_DLQ, t_status(eb_bus_store(bus), second.str));
+    eb_destroy(bus);
+    ASSERT_EQ(1, t_sql_int(path, "SELECT count(*) FROM events WHERE seq = 2"));
+    ASSERT_EQ(0, t_sql_int(path, "SELECT count(*) FROM finished WHERE seq = 2"));
+    PASS();
+}
+
+typedef struct meter { /* an allocator that knows how much is out */
+    size_t now, most;
+} meter;
+
+static void *metered(void *ptr, size_t size, void *user)
+{
+    meter *m = (meter *)user;
+    size_t *block = ptr ? (size_t *)ptr - 2 : NULL;
+    if (block) m->now -= block[0];
+    if (size == 0) {
+        free(block);
+        return NULL;
+    }
+    block = (size_t *)realloc(block, size + 2 * sizeof *block);
+    T_MUST(block != NULL);
+    block[0] = size;
+    m->now += size;
+    if (m->now > m->most) m->most = m->now;
+    return block + 2;
+}
+
+/* 200 events of 256 KiB wait on disk: 50 MiB. Memory stays within EB_READY_BYTES and one event. */
+TEST backlog_of_big_events_stays_within_the_memory_limit(void)
+{
+    enum { BIG = 256 * 1024, N = 200 };
+    const char *path = t_path("big");
+    eb_options o = t_options(path);
+    char *payload = (char *)malloc(BIG + 1);
+    eb_bus *bus;
+    meter m;
+    int i;
+    memset(&m, 0, sizeof m);
+    T_MUST(payload != NULL);
+    memset(payload, '7', BIG);
+    payload[BIG] = 0;
+    o.workers = EB_NONE;
+    o.durability = EB_DURABLE_OFF;
+    o.allocator.resize = metered;
+    o.allocator.user = &m;
+    calls = failing = 0;
+    bus = t_open(&o);
+    for (i = 0; i < N; i++) T_OK(eb_post(bus, "a", payload, NULL));
+    T_OK(eb_subscribe(bus, "a", count, NULL, NULL, NULL));
+    T_OK(eb_start(bus));
+    m.most = m.now;
+    T_OK(eb_drain(bus, EB_NONE));
+    ASSERT_EQ(N, calls);
+    ASSERT(m.most < EB_READY_BYTES + 4 * (size_t)BIG);
+    eb_destroy(bus);
+    ASSERT_EQ(0, m.now);
+    free(payload);
+    PASS();
+}
+
+/* A bus that has given up its ownership keeps its hands off the claims of the next owner. */
+TEST stopped_bus_does_not_revoke_the_claims_of_the_next(void)
+{
+    const char *path = t_path("two-owners");
+    eb_options o = t_options(path);
+    eb_bus *one, *two;
+    o.workers = EB_NONE;
+    one = t_open(&o);
+    T_OK(eb_start(one));
+    T_OK(eb_shutdown(one));
+    two = t_open(&o);
+    T_OK(eb_subscribe(two, "a", count, NULL, NULL, NULL));
+    T_OK(eb_start(two));
+    T_OK(eb_post(two, "a", NULL, NULL));
+    ASSERT_EQ(SQLITE_OK, t_sql(path, "UPDATE deliveries SET status='processing',token=77", NULL, 0));
+    one->store.must_reopen = 1; /* as after a failed write */
+    T_IS(EB_ERR_NOT_FOUND, eb_dlq_retry(eb_bus_store(one), "no id", NULL));
+    ASSERT_EQ(77, t_sql_int(path, "SELECT token FROM deliveries"));
+    two->store.must_reopen = 1; /* the owner itself takes back what it does not know */
+    T_IS(EB_ERR_NOT_FOUND, eb_dlq_retry(eb_bus_store(two), "no id", NULL));
+    ASSERT_EQ(0, t_sql_int(path, "SELECT count(token) FROM deliveries"));
+    T_OK(eb_drain(two, EB_NONE));
+    eb_destroy(one);
+    eb_destroy(two);
+    PASS();
+}
+
+/* A publish that finds no room in memory says that there is more on disk; a claim that was waiting
+** for its turn at that moment must not forget it. Many rounds: the moment is a matter of timing, but
+** what is asserted is not. */
+TEST claim_does_not_overlook_what_was_published_meanwhile(void)
+{
+    enum { ROUNDS = 60, BATCH = 100, SENDS = 30 };
+    static eb_message m[BATCH];
+    eb_options o = t_options(t_path("overlook"));
+    eb_bus *bus;
+    int round, i;
+    for (i = 0; i < BATCH; i++) m[i].type = "a";
+    o.workers = 1;
+    o.durability = EB_DURABLE_OFF;
+    bus = t_open(&o);
+    T_OK(eb_subscribe(bus, "a", count, NULL, NULL, NULL));
+    T_OK(eb_start(bus));
+    for (round = 0; round < ROUNDS; round++) {
+        for (i = 0; i < SENDS; i++) T_OK(eb_send(bus, m, BATCH, NULL));
+        T_OK(t_settle(bus));
+    }
+    eb_destroy(bus);
+    PASS();
+}
+
+SUITE(regress)
+{
+    greatest_set_test_suffix("done");
+    RUN_TEST1(unmatched_event_passes_its_ordering_key_on, EB_UNMATCHED_DONE);
+    greatest_set_test_suffix("dlq");
+    RUN_TEST1(unmatched_event_passes_its_ordering_key_on, EB_UNMATCHED_DLQ);
+    greatest_set_test_suffix("done");
+    RUN_TEST1(old_copy_of_a_moved_event_ends_nothing, EB_UNMATCHED_DONE);
+    greatest_set_test_suffix("dlq");
+    RUN_TEST1(old_copy_of_a_moved_event_ends_nothing, EB_UNMATCHED_DLQ);
+    RUN_TEST(backlog_of_big_events_stays_within_the_memory_limit);
+    RUN_TEST(stopped_bus_does_not_revoke_the_claims_of_the_next);
+    RUN_TEST(claim_does_not_overlook_what_was_published_meanwhile);
+}
+
+GREATEST_MAIN_DEFS();
+
+int main(int argc, char **argv)
+{
+    GREATEST_MAIN_BEGIN();
+    RUN_SUITE(regress);
+    GREATEST_MAIN_END();
+}
