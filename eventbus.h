@@ -94,7 +94,7 @@ GUARANTEES
         EB_DURABLE_OFF       nothing is lost    the file may be damaged: for tests and caches
 
     - At least once. A handler may run again for an event it has seen: when the process died before
-      the ack was committed (acks ride on the next commit, at most 2 ms later, and do not wait for
+      the ack was committed (acks ride on the next commit, at most 1 ms later, and do not wait for
       an fsync of their own), or when an earlier attempt failed half way. Handlers should be
       idempotent; event->id is the same in every attempt.
     - All or none. eb_send stores all its messages in one commit, or none.
@@ -249,7 +249,7 @@ CONFIGURATION
         EB_READY_MAX         1024: events held in memory ahead of the workers
         EB_READY_BYTES       8 MiB: the same in bytes
         EB_CLAIM_MAX         64: events claimed in one commit while handlers are quick
-        EB_ACK_DELAY_MS      2: how long an ack may wait for a commit to ride on
+        EB_ACK_DELAY_MS      1: how long an ack may wait for a commit to ride on
         EB_WAL_PAGES         1000: how often the WAL is copied into the database
         EB_LOST_MAX          16: threads that may be left behind in handlers that do not return
 
@@ -719,7 +719,7 @@ EB_API int eb_match(const char *pattern, const char *type);
 #define EB_CLAIM_MAX 64 /* events claimed in one commit, once handlers have shown to be quick */
 #endif
 #ifndef EB_ACK_DELAY_MS
-#define EB_ACK_DELAY_MS 2 /* how long an ack may wait for a commit to ride on */
+#define EB_ACK_DELAY_MS 1 /* how long an ack may wait for a commit to ride on */
 #endif
 #ifndef EB_WAL_PAGES
 #define EB_WAL_PAGES 1000 /* the WAL is copied into the database every so many pages */
@@ -1608,6 +1608,7 @@ typedef struct ebi_db {
     sqlite3 *handle;
     sqlite3_stmt *stmts[EBI_SQL_COUNT];
     int level; /* EB_DURABLE_ that PRAGMA synchronous is set to */
+    int levels_seen; /* a bit for each that was read back */
 } ebi_db;
 
 /* One piece of work for the writer; lives on the stack of the thread that wants it. */
@@ -1919,11 +1920,20 @@ EBI_FN eb_result ebi_db_level(ebi_db *db, int level)
 {
     static const char *const name[] = {"", "FULL", "NORMAL", "OFF"};
     static const char *const number[] = {"", "2", "1", "0"};
-    eb_result rc;
+    static const char *const set[] = {"", "PRAGMA synchronous=FULL", "PRAGMA synchronous=NORMAL",
+                                      "PRAGMA synchronous=OFF"};
+    eb_result rc = EB_OK;
+    int code;
     EB_ASSERT(level >= EB_DURABLE_FULL && level <= EB_DURABLE_OFF);
     if (db->level == level) return EB_OK;
-    rc = ebi_db_pragma(db, "synchronous", name[level], number[level]);
-    if (rc == EB_OK) db->level = level;
+    if (db->levels_seen & (1 << level)) { /* it works here: every ack and publish may switch */
+        code = ebi_db_exec(db, set[level]);
+        if (code != SQLITE_OK) rc = ebi_db_error(db, code, set[level]);
+    } else {
+        rc = ebi_db_pragma(db, "synchronous", name[level], number[level]);
+        if (rc == EB_OK) db->levels_seen |= 1 << level;
+    }
+    db->level = rc == EB_OK ? level : 0;
     return rc;
 }
 
@@ -1955,7 +1965,7 @@ EBI_FN void ebi_db_close(ebi_db *db)
     }
     sqlite3_close_v2(db->handle);
     db->handle = NULL;
-    db->level = 0;
+    db->level = db->levels_seen = 0;
 }
 
 /* Opens a connection with the settings that change nothing in the file. */

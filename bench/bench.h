@@ -251,7 +251,7 @@ B_FN void b_verdict(const char *level, const char *what, const char *figure, con
            pass ? "PASS" : "MISS");
     fflush(stdout);
     if (!f) return;
-    fprintf(f, "%-4s  %-10s  %-40s %-52s %s\n", pass ? "PASS" : "MISS", level, what, figure,
+    fprintf(f, "%-4s  %-10s  %-47s %-49s %s\n", pass ? "PASS" : "MISS", level, what, figure,
             target);
     fclose(f);
 }

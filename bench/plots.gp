@@ -4,7 +4,7 @@
 set terminal svg size 760,430 font "sans-serif,12" background "white"
 set encoding utf8
 set datafile separator "\t"
-set key outside right top vertical spacing 1.15 samplen 2
+set key outside right top vertical Left reverse spacing 1.15 samplen 2
 set grid ytics lc rgb "#dddddd" lw 1
 set border 3 lc rgb "#555555"
 set tics nomirror
@@ -28,7 +28,7 @@ raw_normal = raw("NORMAL")
 # ---- by batch size
 
 set output "plots/batch.svg"
-set label 1 machine("build/throughput.tsv") at screen 0.02, screen 0.05 font ",9" textcolor rgb "#777777"
+set label 1 machine("build/throughput.tsv") noenhanced at screen 0.02, screen 0.05 font ",9" textcolor rgb "#777777"
 set title "Throughput by batch size, one thread, 200-byte payload" font ",14"
 set xlabel "events per eb\\_send" offset 0, 0.6
 set ylabel "events per second"

@@ -10,7 +10,7 @@ int main(void)
     FILE *f = fopen("build/summary.txt", "r");
     printf("\n== summary: a = raw SQLite, one INSERT per commit, same durability, same seconds\n");
     printf("   %s\n\n", b_machine());
-    printf("      durability  %-40s %-52s %s\n", "what", "figure, median [min .. max]", "target");
+    printf("      durability  %-47s %-49s %s\n", "what", "figure, median [min .. max]", "target");
     while (f && fgets(line, sizeof line, f)) {
         pass += strncmp(line, "PASS", 4) == 0;
         miss += strncmp(line, "MISS", 4) == 0;

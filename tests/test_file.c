@@ -155,7 +155,11 @@ TEST file_is_in_wal_mode_on_disk(void)
 
 TEST odd_characters_in_the_path_are_just_a_name(void)
 {
+#ifdef _WIN32 /* no file name may have a quotation mark or a question mark */
+    const char *path = t_path("a b'c%41&mode=memory&x#y");
+#else
     const char *path = t_path("a b'c\"%41?mode=memory&x#y");
+#endif
     eb_options o = t_options(path);
     eb_bus *bus = t_open(&o);
     T_OK(eb_start(bus));

@@ -1,16 +1,20 @@
-/* ladder_alloc.c - running out of memory at any moment loses nothing, leaks nothing and crashes nothing.
+/* ladder_alloc.c - running out of memory at any moment loses nothing, leaks nothing and crashes
+** nothing.
 **
 ** For every scene of scenes.h the n-th allocation fails, n = 1, 2, 3, ... until the scene does not
 ** reach it any more: of the bus's own allocations (eb_options.allocator), or of SQLite's (lookaside
-** off, so that all of them are seen); once, or from the n-th on. Every call must say EB_ERR_NOMEM or
-** succeed; both allocators must balance when the bus is closed; the same bus must work afterwards; the
-** ledger must agree.
+** off, so that all of them are seen); once, or from the n-th on. Every call must say EB_ERR_NOMEM
+** or succeed; both allocators must balance when the bus is closed; the same bus must work
+** afterwards; the ledger must agree.
 **
-** A failure prints how to replay it alone: ./ladder_alloc post sqlite once 17
+**     ladder_alloc                  everything
+**     ladder_alloc once             one half of it; sticky: the other
+**     ladder_alloc post sqlite once 17   one step alone; every failure prints this line
 */
 #include "scenes.h"
 
-/* ---- two allocators that fail ------------------------------------------------------------------- */
+/* ---- two allocators that fail
+** ------------------------------------------------------------------- */
 
 enum { OURS = 1, SQLITES = 2 };
 
@@ -66,7 +70,8 @@ static void mem_install(void)
     T_MUST(sqlite3_config(SQLITE_CONFIG_LOOKASIDE, 0, 0) == SQLITE_OK);
 }
 
-/* ---- one step ------------------------------------------------------------------------------------ */
+/* ---- one step
+** ------------------------------------------------------------------------------------ */
 
 static const struct { const char *name; int who; } kinds[] = {{"ours", OURS}, {"sqlite", SQLITES}};
 enum { KINDS = (int)(sizeof kinds / sizeof *kinds) };
@@ -82,8 +87,8 @@ static void arm(void)
     __atomic_store_n(&mem.who, plan.who, __ATOMIC_SEQ_CST);
 }
 
-/* Out of memory is said as such. A commit that was cut short by it may be "unknown"; waiting for the
-** end of what cannot be recorded may time out. */
+/* Out of memory is said as such. A commit that was cut short by it may be "unknown"; waiting for
+** the end of what cannot be recorded may time out. */
 static int allowed(const char *call, eb_result rc)
 {
     return rc == EB_ERR_NOMEM || rc == EB_ERR_UNKNOWN ||
@@ -132,35 +137,47 @@ TEST climb(const scene *s, int kind, int sticky)
     PASSm(said);
 }
 
+/* One step again. */
+static int replay(char **argv)
+{
+    int i, kind, sticky;
+    for (i = 0; i < SCENES; i++)
+        for (kind = 0; kind < KINDS; kind++)
+            for (sticky = 0; sticky < 2; sticky++) {
+                if (strcmp(scenes[i].name, argv[1]) || strcmp(kinds[kind].name, argv[2]) ||
+                    strcmp(modes[sticky], argv[3])) continue;
+                printf("noticed: %d\n", step(&scenes[i], kind, sticky, atoll(argv[4])));
+                printf("%s\n", w.wrong ? w.why : "nothing is wrong");
+                return w.wrong != 0;
+            }
+    fprintf(stderr, "%s SCENE ours|sqlite once|sticky N\n", argv[0]);
+    return 2;
+}
+
 GREATEST_MAIN_DEFS();
 int main(int argc, char **argv)
 {
     static const eb_allocator ours = {our_resize, NULL};
-    int i, kind, sticky, replay = argc == 5;
+    int i, kind, sticky, only = -1;
     char suffix[80];
     mem_install();
     scene_init("ladder-alloc", &ours);
     w.allowed = allowed;
     w.heal = mem_heal;
-    if (replay) {
-        for (i = 0; i < SCENES * KINDS * 2; i++) {
-            const scene *s = &scenes[i / KINDS / 2];
-            kind = i / 2 % KINDS;
-            sticky = i % 2;
-            if (strcmp(s->name, argv[1]) || strcmp(kinds[kind].name, argv[2]) ||
-                strcmp(modes[sticky], argv[3])) continue;
-            printf("noticed: %d\n", step(s, kind, sticky, atoll(argv[4])));
-            printf("%s\n", w.wrong ? w.why : "nothing is wrong");
-            return w.wrong != 0;
-        }
-        fprintf(stderr, "%s SCENE ours|sqlite once|sticky N\n", argv[0]);
-        return 2;
+    if (argc == 5) {
+        i = replay(argv);
+        scene_fini();
+        return i;
     }
+    if (argc == 2 && strcmp(argv[1], modes[0]) == 0) only = 0;
+    if (argc == 2 && strcmp(argv[1], modes[1]) == 0) only = 1;
+    if (only >= 0) argc = 1;
     {
         GREATEST_MAIN_BEGIN();
         for (i = 0; i < SCENES; i++)
             for (kind = 0; kind < KINDS; kind++)
                 for (sticky = 0; sticky < 2; sticky++) {
+                    if (only >= 0 && sticky != only) continue;
                     snprintf(suffix, sizeof suffix, "%s_%s_%s", scenes[i].name, kinds[kind].name,
                              modes[sticky]);
                     greatest_set_test_suffix(suffix);

@@ -1,8 +1,8 @@
 /* ladder_io.c - a disk that fails at any moment loses nothing.
 **
-** For every scene of scenes.h and every kind of disk operation of vfs.h the n-th operation fails, n = 1,
-** 2, 3, ... until the scene does not reach it any more; once, or from then on until the disk is healed.
-** How it fails:
+** For every scene of scenes.h and every kind of disk operation of vfs.h the n-th operation fails, n
+** = 1, 2, 3, ... until the scene does not reach it any more; once, or from then on until the disk
+** is healed. How it fails:
 **     ioerr   with an I/O error
 **     late    the same, but a write, truncate or delete has happened nevertheless
 **     rough   ioerr, on a disk for which SQLite pads its commits
@@ -10,11 +10,12 @@
 **             an I/O error
 **     busy    as if somebody had it locked; only where something is locked: a VFS that says SQLITE_BUSY to
 **             a read, write or sync breaks its contract, a checkpoint takes it for "there are readers"
-** Every call must succeed or say what happened; nothing may leak; the same bus must work when the disk
-** does; the ledger must agree: what was refused is not there, what was acknowledged is, and
+** Every call must succeed or say what happened; nothing may leak; the same bus must work when the
+** disk does; the ledger must agree: what was refused is not there, what was acknowledged is, and
 ** EB_ERR_UNKNOWN means either.
 **
-** A failure prints how to replay it alone: ./ladder_io post sync ioerr once 3
+**     ladder_io                        everything
+**     ladder_io post sync ioerr once 3   one step alone; every failure prints this line
 */
 #include "scenes.h"
 
@@ -58,8 +59,8 @@ static void arm(void)
     vfs_arm(vfs_names[plan.kind], codes[plan.code].code, plan.at, plan.sticky);
 }
 
-/* The name of the fault, "unknown" from a commit, and a wait that ran out; a lock that cannot be had
-** when starting looks like another owner. */
+/* The name of the fault, "unknown" from a commit, and a wait that ran out; a lock that cannot be
+** had when starting looks like another owner. */
 static int allowed(const char *call, eb_result rc)
 {
     int code = codes[plan.code].code;
@@ -140,7 +141,11 @@ int main(int argc, char **argv)
     char suffix[80];
     scene_init("ladder-io", &ours);
     w.allowed = allowed;
-    if (argc == 6) return replay(argv);
+    if (argc == 6) {
+        i = replay(argv);
+        scene_fini();
+        return i;
+    }
     {
         GREATEST_MAIN_BEGIN();
         for (i = 0; i < SCENES; i++)

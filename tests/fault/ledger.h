@@ -17,9 +17,10 @@
 **     ledger_crashed(&L)                                 after a kill or a power cut
 **     if (ledger_check(&L, path, 0)) puts(L.why);        0: nothing is wrong
 **
-** An event is known by its number n, which is in its payload; so also one whose answer never came is
-** recognised. Every event gets a number of its own; the same one may be attempted again only with
-** ledger_again() and an idempotency key. Any thread may call all but open, close, look and check.
+** An event is known by its number n, which is in its payload; so also one whose answer never came
+** is recognised. Every event gets a number of its own; the same one may be attempted again only
+** with ledger_again() and an idempotency key. Any thread may call all but open, close, look and
+** check.
 **
 ** ledger_look(path) reads the file with plain SQLite, as it lies, and leaves the WAL alone:
 **   - integrity_check is ok; the file can be read at all (if not, everything in it counts as lost);
@@ -31,12 +32,12 @@
 **   - failed attempts are as many as error texts, and never more than the policy allows; what used
 **     them all up is not alive, and what did not is not dead, unless rejected or given up by hand;
 **   - a dead letter has its payload, type, id, all errors, and both times.
-** ledger_check(path, flags) looks, then opens a bus on the file, compares eb_stats_get with the rows,
-** recovers and drains it with a handler that always succeeds, and looks again: nothing may be alive
-** any more. Then the same figures and some events through eb_store.
+** ledger_check(path, flags) looks, then opens a bus on the file, compares eb_stats_get with the
+** rows, recovers and drains it with a handler that always succeeds, and looks again: nothing may be
+** alive any more. Then the same figures and some events through eb_store.
 **
-** Settings, zero by default: L.vfs for the check's own connections; L.loss: what a power cut may take
-** away (LEDGER_LOSS_...); L.lost tells how many acknowledged events the last look missed.
+** Settings, zero by default: L.vfs for the check's own connections; L.loss: what a power cut may
+** take away (LEDGER_LOSS_...); L.lost tells how many acknowledged events the last look missed.
 */
 #ifndef LEDGER_H
 #define LEDGER_H
@@ -100,9 +101,20 @@ T_UNUSED static void ledger_open(ledger *l, const char *file, int capacity)
     memset(l, 0, sizeof *l);
     l->bytes = sizeof(ledger_book) + (size_t)capacity * sizeof(ledger_event);
 #ifdef _WIN32
-    (void)file;
-    l->book = (ledger_book *)calloc(1, l->bytes);
-    T_MUST(l->book);
+    {
+        DWORD share = FILE_SHARE_READ | FILE_SHARE_WRITE;
+        HANDLE disk = INVALID_HANDLE_VALUE, map;
+        if (file) {
+            disk = CreateFileA(file, GENERIC_READ | GENERIC_WRITE, share, NULL, OPEN_ALWAYS, 0, NULL);
+            T_MUST(disk != INVALID_HANDLE_VALUE);
+        }
+        map = CreateFileMappingA(disk, NULL, PAGE_READWRITE, 0, (DWORD)l->bytes, NULL);
+        T_MUST(map);
+        l->book = (ledger_book *)MapViewOfFile(map, FILE_MAP_ALL_ACCESS, 0, 0, l->bytes);
+        T_MUST(l->book);
+        CloseHandle(map);
+        if (file) CloseHandle(disk);
+    }
 #else
     {
         FILE *nameless = file ? NULL : tmpfile();
@@ -122,7 +134,7 @@ T_UNUSED static void ledger_open(ledger *l, const char *file, int capacity)
 T_UNUSED static void ledger_close(ledger *l)
 {
 #ifdef _WIN32
-    free(l->book);
+    UnmapViewOfFile(l->book);
 #else
     munmap(l->book, l->bytes);
 #endif
@@ -270,7 +282,7 @@ static int ledger_is_time(const char *text)
 
 /* One event of the log with what the three tables say about it. The columns: */
 enum {
-    LC_SEQ, LC_ID, LC_TYPE, LC_PAYLOAD, LC_CREATED,
+    LC_SEQ, LC_UUID, LC_TYPE, LC_PAYLOAD, LC_CREATED,
     LC_LIVE, LC_STATUS, LC_LIVE_ATTEMPTS, LC_LIVE_FAILED, LC_LIVE_ERRORS,
     LC_DONE, LC_DONE_ATTEMPTS, LC_DONE_ERRORS, LC_DONE_AT,
     LC_DEAD, LC_DEAD_FAILED, LC_DEAD_ERRORS, LC_DEAD_AT, LC_DEAD_COPY
@@ -355,8 +367,8 @@ static void ledger_row(ledger *l, sqlite3_stmt *s, int *seen)
     if (strcmp(want, payload) != 0 || strcmp(e->type, ledger_text(s, LC_TYPE)) != 0)
         ledger_bad(l, "event %d has another type or payload: %.60s", n, payload);
     free(want);
-    if (e->id[0] && strcmp(e->id, ledger_text(s, LC_ID)) != 0)
-        ledger_bad(l, "event %d: id %s, acknowledged as %s", n, ledger_text(s, LC_ID), e->id);
+    if (e->id[0] && strcmp(e->id, ledger_text(s, LC_UUID)) != 0)
+        ledger_bad(l, "event %d: id %s, acknowledged as %s", n, ledger_text(s, LC_UUID), e->id);
     if (!ledger_is_time(ledger_text(s, LC_CREATED))) ledger_bad(l, "event %d: no created_at", n);
     states = sqlite3_column_int(s, LC_LIVE) + sqlite3_column_int(s, LC_DONE) +
              sqlite3_column_int(s, LC_DEAD);

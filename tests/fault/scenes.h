@@ -10,8 +10,8 @@
 **     finish    the fault is over: the same bus, or one opened anew if it could not be opened, must
 **               publish, dispatch and shut down; then the ledger is checked.
 **
-** Time is the injected clock's; sleeping moves it. A fault that lasts is over after some sleeps (a bus
-** that waits for a full disk waits for ever, and is right to), so every scene ends.
+** Time is the injected clock's; sleeping moves it. A fault that lasts is over after some sleeps (a
+** bus that waits for a full disk waits for ever, and is right to), so every scene ends.
 */
 #ifndef SCENES_H
 #define SCENES_H
@@ -35,6 +35,7 @@ typedef struct world {
 } world;
 
 static world w;
+static int scene_thorough; /* see scene_fingerprint() */
 
 enum { SCENE_MAX_ATTEMPTS = 2, SCENE_SLEEPS = 150 };
 
@@ -68,7 +69,8 @@ static eb_result scene_call(const char *call, eb_result rc)
 }
 #define CALL(expr) scene_call(#expr, (expr))
 
-/* ---- a clock that heals, a handler that does what the type says -------------------------------- */
+/* ---- a clock that heals, a handler that does what the type says
+** -------------------------------- */
 
 static void scene_sleep(int64_t ms, void *user)
 {
@@ -78,8 +80,8 @@ static void scene_sleep(int64_t ms, void *user)
     T_MUST(w.sleeps < SCENE_SLEEPS * 200); /* a bus that never gets anywhere */
 }
 
-/* Events carry their number in their metadata too, unless they are padded: no part of an event may go
-** missing when memory runs out. */
+/* Events carry their number in their metadata too, unless they are padded: no part of an event
+** may go missing when memory runs out. */
 static int scene_whole(const eb_event *e)
 {
     char want[32];
@@ -109,7 +111,8 @@ static eb_result scene_handler(eb_delivery *d, void *user)
     return ledger_ran(&w.book, n, EB_OK);
 }
 
-/* ---- small calls ------------------------------------------------------------------------------- */
+/* ---- small calls
+** ------------------------------------------------------------------------------- */
 
 static eb_result scene_open(void)
 {
@@ -172,7 +175,8 @@ static void scene_close(void)
     w.started = w.subscribed = 0;
 }
 
-/* ---- files to begin with ------------------------------------------------------------------------ */
+/* ---- files to begin with
+** ------------------------------------------------------------------------ */
 
 typedef struct scene_file { /* a database with its WAL, and the ledger that belongs to it */
     char *db, *wal;
@@ -262,8 +266,8 @@ static eb_result scene_crash_handler(eb_delivery *d, void *user)
     return ledger_ran(&w.book, n, EB_OK);
 }
 
-/* History: 1 done, 2 done in the second attempt, 3 and 4 dead, 5 waiting. Crashed: besides, one whose
-** handler was running, and four that waited. */
+/* History: 1 done, 2 done in the second attempt, 3 and 4 dead, 5 waiting. Crashed: besides, one
+** whose handler was running, and four that waited. */
 static void scene_files(void)
 {
     scene_restore(NULL);
@@ -301,7 +305,8 @@ static void scene_file_free(scene_file *f)
     free(f->book);
 }
 
-/* ---- the scenes --------------------------------------------------------------------------------- */
+/* ---- the scenes
+** --------------------------------------------------------------------------------- */
 
 static void play_open(void) { scene_open(); }
 
@@ -478,8 +483,8 @@ static void play_shutdown(void)
     ledger_crashed(&w.book); /* what could not be recorded may run again */
 }
 
-/* The same life with worker threads, two publishers and the system's clock: what fails, and when, is
-** up to the scheduler, so the ladder takes long steps here. */
+/* The same life with worker threads, two publishers and the system's clock: what fails, and when,
+** is up to the scheduler, so the ladder takes long steps here. */
 #if EBI_THREADS
 static void *scene_publisher(void *arg)
 {
@@ -536,21 +541,23 @@ static const scene scenes[] = {
 };
 enum { SCENES = (int)(sizeof scenes / sizeof *scenes) };
 
-/* ---- how to replay what goes wrong ---------------------------------------------------------------- */
+/* ---- how to replay what goes wrong
+** ---------------------------------------------------------------- */
 
 static char scene_command[160]; /* the step under way, as a command line */
 
 /* A crash says where it happened, too, and so does a step that does not end. */
 static void scene_crash(int sig)
 {
-    ssize_t n = write(2, "\ncrash in: ", 11);
-    n += write(2, scene_command, strlen(scene_command));
+    int64_t n = write(2, "\ncrash in: ", 11);
+    n += write(2, scene_command, (unsigned)strlen(scene_command));
     n += write(2, "\n", 1);
     signal(sig, SIG_DFL);
     if (n) raise(sig);
 }
 
-/* ---- the frame ---------------------------------------------------------------------------------- */
+/* ---- the frame
+** ---------------------------------------------------------------------------------- */
 
 static void scene_clock(void)
 {
@@ -579,8 +586,11 @@ static void scene_init(const char *name, const eb_allocator *allocator)
     if (allocator) w.options.allocator = *allocator;
     signal(SIGABRT, scene_crash);
     signal(SIGSEGV, scene_crash);
+#ifndef _WIN32
     signal(SIGALRM, scene_crash);
+#endif
     w.heal = vfs_heal;
+    scene_thorough = getenv("FAULT_THOROUGH") != NULL;
     scene_files();
 }
 static void scene_fini(void)
@@ -622,8 +632,9 @@ static void scene_prepare(const scene *s)
 
 /* Most faults leave the very same bytes behind. Files that were judged once, with the same ledger
 ** beside them and all connections closed, are not judged again; `what` tells the two judgements
-** apart: how a bus opened on them fares (1), the ledger's (2), and that on a copy (3). The random numbers of every run are
-** the same (scene_prepare), so this happens often. */
+** apart: how a bus opened on them fares (1), the ledger's (2), and that on a copy (3). The random
+** numbers of every run are the same (scene_prepare), so this happens often. FAULT_THOROUGH=1 in
+** the environment: always judge. */
 static uint64_t scene_seen[1 << 16];
 
 static uint64_t scene_hash(uint64_t hash, const void *data, size_t bytes)
@@ -666,7 +677,10 @@ static uint64_t *scene_slot(uint64_t hash)
         if (scene_seen[i] == 0 || scene_seen[i] == hash) return &scene_seen[i];
     return NULL;
 }
-static int scene_known(uint64_t hash) { return scene_slot(hash) && *scene_slot(hash); }
+static int scene_known(uint64_t hash)
+{
+    return !scene_thorough && scene_slot(hash) && *scene_slot(hash);
+}
 static void scene_remember(uint64_t hash)
 {
     if (hash && scene_slot(hash)) *scene_slot(hash) = hash;

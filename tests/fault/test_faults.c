@@ -1,14 +1,18 @@
-/* test_faults.c - a disk that is full and later has room again, a file that somebody else keeps locked,
-** files that are damaged, foreign or taken away: each has its result, none loses an event, none crashes,
-** and where the trouble passes the same bus goes on by itself.
+/* test_faults.c - a disk that is full and later has room again, a sync that fails, a file that
+** somebody else keeps locked, files that are damaged, foreign or taken away: each has its result,
+** none loses an event, none crashes, and where the trouble passes the same bus goes on by itself.
 **
-** The trouble is made systematically: the disk is full after every possible number of bytes, every page
-** boundary is a truncation, hundreds of bytes are flipped one at a time. A failure prints which; the
-** random ones come from a fixed seed.
+** The trouble is made systematically: the disk is full after every possible number of bytes, every
+** page boundary is a truncation, hundreds of bytes are flipped one at a time. A failure prints
+** which; the random ones come from a fixed seed.
+**
+**     test_faults              everything
+**     test_faults -t flipped   the tests with this in their name
 */
 #include "scenes.h"
 
 enum { FLIPS = 600 };
+static size_t flips = FLIPS; /* FAULT_THOROUGH=1 in the environment: fifty times as many */
 
 static int allowed_full(const char *call, eb_result rc)
 {
@@ -47,7 +51,8 @@ static const scene *scene_named(const char *name)
         }                                                                                          \
     } while (0)
 
-/* ---- a full disk ---------------------------------------------------------------------------------- */
+/* ---- a full disk
+** ---------------------------------------------------------------------------------- */
 
 static int64_t room;
 static void arm_room(void) { vfs_room = room; }
@@ -83,8 +88,8 @@ TEST disk_full_at_every_size_is_said_and_passes(const char *name)
     PASS();
 }
 
-/* A bus that runs into a full disk says so for as long as it lasts, refuses what is published, keeps what
-** its handlers came to, and records it when there is room, without a restart. */
+/* A bus that runs into a full disk says so for as long as it lasts, refuses what is published,
+** keeps what its handlers came to, and records it when there is room, without a restart. */
 TEST full_disk_stops_nothing_for_good(void)
 {
     eb_stats stats;
@@ -116,7 +121,65 @@ TEST full_disk_stops_nothing_for_good(void)
     PASS();
 }
 
-/* ---- a locked file ---------------------------------------------------------------------------------- */
+/* ---- a sync that fails
+** ------------------------------------------------------------------------------ */
+
+/* One message under the key "once", told to the ledger. */
+static eb_result send_once(int n, const char *payload, eb_id *id)
+{
+    char metadata[32];
+    eb_message m;
+    eb_result rc;
+    memset(&m, 0, sizeof m);
+    memset(id, 0, sizeof *id);
+    snprintf(metadata, sizeof metadata, "{\"n\":\"%d\"}", n);
+    m.type = "ok";
+    m.payload = payload;
+    m.metadata = metadata;
+    m.idempotency_key = "once";
+    rc = eb_send(w.bus, &m, 1, id);
+    ledger_again(&w.book, n);
+    ledger_answer(&w.book, n, rc, id);
+    return rc;
+}
+
+/* The commit's fsync fails: EB_ERR_UNKNOWN, and it is: a crash now may bring the event back.
+** While syncs go on failing nothing is acknowledged. When they work again the bus has opened the
+** file anew, has checkpointed, and goes on; the same key stores the event once. */
+TEST failed_sync_is_unknown_and_the_bus_goes_on(int lasting)
+{
+    char payload[64];
+    eb_id id;
+    int n, i;
+    w.allowed = allowed_none;
+    w.heal = vfs_heal;
+    snprintf(scene_command, sizeof scene_command, "a sync fails %s", lasting ? "for long" : "once");
+    scene_prepare(scene_named("dispatch"));
+    n = ledger_attempt(&w.book, "ok", SCENE_MAX_ATTEMPTS, 0, payload, sizeof payload);
+    vfs_arm("sync", VFS_IOERR, 1, lasting);
+    T_IS(EB_ERR_UNKNOWN, send_once(n, payload, &id));
+    ASSERT_EQ(1, vfs_fired());
+    scene_crash_check();
+    for (i = 0; lasting && i < 5; i++) {
+        eb_result rc = send_once(n, payload, &id);
+        if (rc != EB_ERR_IO && rc != EB_ERR_UNKNOWN) FAILm(eb_strerror(rc));
+        ledger_answer(&w.book, n, EB_ERR_UNKNOWN, &id); /* the first answer still counts */
+        scene_crash_check();
+    }
+    vfs_heal();
+    i = (int)send_once(n, payload, &id);
+    ASSERT(i == EB_OK || i == EB_DUPLICATE);
+    ASSERT(lasting || vfs_count("open") > 0); /* anew */
+    ASSERT(vfs_count("sync") >= 2);           /* the checkpoint's and the commit's */
+    T_IS(EB_DUPLICATE, send_once(n, payload, &id));
+    scene_play(scene_named("dispatch"), arm_nothing);
+    scene_check();
+    NOTHING_WRONG();
+    PASS();
+}
+
+/* ---- a locked file
+** ---------------------------------------------------------------------------------- */
 
 static sqlite3 *locker;
 static void unlock(void)
@@ -176,7 +239,8 @@ TEST busy_timeout_is_kept(int64_t ms)
     PASS();
 }
 
-/* ---- files that are not what they should be ----------------------------------------------------------- */
+/* ---- files that are not what they should be
+** ----------------------------------------------------------- */
 
 static uint32_t dice_state = 12345;
 static uint32_t dice(uint32_t sides)
@@ -185,8 +249,8 @@ static uint32_t dice(uint32_t sides)
     return (dice_state >> 8) % sides;
 }
 
-/* Opens what lies at w.path and does everything with it. The only claims: no crash, results that the
-** contract has for a damaged file, and never an empty queue where events were. */
+/* Opens what lies at w.path and does everything with it. The only claims: no crash, results that
+** the contract has for a damaged file, and never an empty queue where events were. */
 static void use_damaged(void)
 {
     static const eb_result fine[] = {EB_ERR_CORRUPT, EB_ERR_SCHEMA, EB_ERR_IO, EB_ERR_TIMEOUT,
@@ -222,13 +286,14 @@ static void use_damaged(void)
     }
 }
 
-/* One byte of the database after another: SQLite has no checksums, so what is damaged may go unseen; a
-** crash, a hang or an empty queue may not happen. The first page and then random places. */
+/* One byte of the database after another: SQLite has no checksums, so what is damaged may go
+** unseen; a crash, a hang or an empty queue may not happen. The first page and then random
+** places. */
 TEST flipped_byte_in_the_database_is_survived(void)
 {
     size_t i, at;
     w.allowed = allowed_none;
-    for (i = 0; i < FLIPS; i++) {
+    for (i = 0; i < flips; i++) {
         char old;
         at = i < 100 ? i : dice((uint32_t)scene_history.db_bytes);
         old = scene_history.db[at];
@@ -242,15 +307,15 @@ TEST flipped_byte_in_the_database_is_survived(void)
     PASS();
 }
 
-/* One byte of the WAL after a crash: its checksums end the log there. What is left is a beginning of
-** what was, whole and in order, and the bus works on it. */
+/* One byte of the WAL after a crash: its checksums end the log there. What is left is a beginning
+** of what was, whole and in order, and the bus works on it. */
 TEST flipped_byte_in_the_wal_costs_only_a_tail(void)
 {
     size_t i, at;
     int shorter = 0;
     ASSERT(scene_crashed.wal_bytes > 5000);
     w.book.loss = LEDGER_LOSS_TAIL;
-    for (i = 0; i < FLIPS; i++) {
+    for (i = 0; i < flips; i++) {
         char old;
         at = i < 100 ? i : dice((uint32_t)scene_crashed.wal_bytes);
         old = scene_crashed.wal[at];
@@ -264,17 +329,17 @@ TEST flipped_byte_in_the_wal_costs_only_a_tail(void)
         NOTHING_WRONG();
     }
     w.book.loss = LEDGER_LOSS_NONE;
-    ASSERT(shorter > FLIPS / 10); /* or the flips hit nothing */
+    ASSERT((size_t)shorter > flips / 10); /* or the flips hit nothing */
     PASS();
 }
 
-/* Cut at every half page. A WAL that is cut costs a tail; a database that is cut is refused or says what
-** is wrong, and is never taken for an empty one. */
+/* Cut at every half page. A WAL that is cut costs a tail; a database that is cut is refused or
+** says what is wrong, and is never taken for an empty one (as SQLite takes a file of one byte). */
 TEST truncated_file_is_never_an_empty_queue(void)
 {
     size_t bytes, all = scene_history.db_bytes;
     w.allowed = allowed_none;
-    for (bytes = 1; bytes < all; bytes += bytes == 1 ? 2047 : 2048) {
+    for (bytes = 2; bytes < all; bytes += bytes == 2 ? 2046 : 2048) {
         scene_history.db_bytes = bytes;
         snprintf(scene_command, sizeof scene_command, "the first %d bytes", (int)bytes);
         scene_prepare(scene_named("open"));
@@ -369,12 +434,13 @@ TEST read_only_file_is_refused_and_whole(void)
     PASS();
 }
 
-/* Somebody deletes the file under a running bus. Whatever the bus says to that, it is documented; what it
-** acknowledged is in the file that it had, which another name still shows; and a new bus under the old
-** name begins an empty queue of its own. */
+/* Somebody deletes the file under a running bus. Whatever the bus says to that, it is documented;
+** what it acknowledged is in the files that it had: the one that another name still shows, and
+** the WAL, which SQLite leaves alone when it sees this. A new bus under the old name begins an
+** empty queue. */
 TEST unlinked_file_keeps_what_was_acknowledged(void)
 {
-    char saved[440];
+    char saved[440], wal[440], saved_wal[446];
     static const eb_result fine[] = {EB_ERR_IO, EB_ERR_CORRUPT, EB_ERR_TIMEOUT, EB_ERR_UNKNOWN};
     int i, n;
     char payload[64], metadata[32];
@@ -383,8 +449,7 @@ TEST unlinked_file_keeps_what_was_acknowledged(void)
     size_t k;
     w.allowed = allowed_none;
     scene_prepare(scene_named("dispatch"));
-    snprintf(saved, sizeof saved, "%s-saved", w.path);
-    remove(saved);
+    snprintf(saved, sizeof saved, "%s", t_path("faults-saved"));
     ASSERT_EQ(0, link(w.path, saved));
     ASSERT_EQ(0, unlink(w.path));
     for (i = 0; i < 6; i++) {
@@ -405,9 +470,12 @@ TEST unlinked_file_keeps_what_was_acknowledged(void)
     eb_shutdown(w.bus);
     scene_close();
     ledger_crashed(&w.book);
+    snprintf(wal, sizeof wal, "%s-wal", w.path);
+    snprintf(saved_wal, sizeof saved_wal, "%s-wal", saved);
+    rename(wal, saved_wal);
     if (ledger_check(&w.book, saved, 0)) FAILm(w.book.why);
     NOTHING_WRONG();
-    remove(saved);
+    t_path("faults-saved");
     scene_prepare(scene_named("first_open"));
     scene_play(scene_named("first_open"), arm_nothing);
     scene_check();
@@ -426,11 +494,14 @@ int main(int argc, char **argv)
     size_t i;
     GREATEST_MAIN_BEGIN();
     scene_init("faults", NULL);
+    if (scene_thorough) flips *= 50;
     for (i = 0; i < sizeof full / sizeof *full; i++) {
         greatest_set_test_suffix(full[i]);
         RUN_TESTp(disk_full_at_every_size_is_said_and_passes, full[i]);
     }
     RUN_TEST(full_disk_stops_nothing_for_good);
+    RUN_TESTp(failed_sync_is_unknown_and_the_bus_goes_on, 0);
+    RUN_TESTp(failed_sync_is_unknown_and_the_bus_goes_on, 1);
     for (i = 0; i < sizeof locked / sizeof *locked; i++) {
         greatest_set_test_suffix(locked[i]);
         RUN_TESTp(locked_for_long_is_said_and_passes, locked[i]);

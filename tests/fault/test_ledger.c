@@ -1,5 +1,5 @@
-/* test_ledger.c - the conservation check can see: a healthy file passes, and a file that is damaged by
-** hand in any one of the ways that the check is for fails, with the right complaint.
+/* test_ledger.c - the conservation check can see: a healthy file passes, and a file that is damaged
+** by hand in any one of the ways that the check is for fails, with the right complaint.
 */
 #include "ledger.h"
 

@@ -1,5 +1,5 @@
-/* vfs.h - a disk that fails when told to: a shim over SQLite's default VFS that counts operations by
-** kind and lets the n-th of one kind fail, once or from then on until it is healed.
+/* vfs.h - a disk that fails when told to: a shim over SQLite's default VFS that counts operations
+** by kind and lets the n-th of one kind fail, once or from then on until it is healed.
 **
 **     vfs_install();                     registers the VFS "fault"; put its name into eb_options.vfs
 **     vfs_arm("sync", VFS_IOERR, 3, 0);  the third sync from now fails, once (1: and all after it)
@@ -10,9 +10,9 @@
 ** Kinds: open read write sync truncate delete access size lock shmmap shmlock. What fails is always
 ** something that SQLite asks for and can be refused; unlocking and closing never fail. VFS_IOERR is
 ** the code that the default VFS would give for that kind; VFS_LATE the same, but what was asked for
-** happened all the same (writes, syncs, truncates and deletes): an error says nothing about what reached
-** the disk. VFS_FULL on a write writes the first half, as a full disk does. Nothing else differs from
-** the default VFS, except:
+** happened all the same (writes, syncs, truncates and deletes): an error says nothing about what
+** reached the disk. VFS_FULL on a write writes the first half, as a full disk does. Nothing else
+** differs from the default VFS, except:
 **   - no memory-mapped I/O, so that no write goes past the shim;
 **   - vfs_rough = 1: a disk that may damage the neighbours of what it writes (no powersafe overwrite), so
 **     that SQLite pads its commits to whole sectors;
