@@ -1528,7 +1528,8 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
              " AND (status='pending' OR due_ms IS NOT NULL)")                                      \
     X(COUNT_ATTEMPT, "UPDATE @deliveries SET attempts=failed+1 WHERE seq=?1")                      \
     X(KEY_ACTIVE, "SELECT 1 FROM @deliveries WHERE ordering_key=?1 AND seq<?2"                     \
-                  " AND (token IS NOT NULL OR failed>0 OR suspect>0 OR snoozes>0) LIMIT 1")        \
+                  " AND (token IS NOT NULL OR failed>0 OR suspect>0 OR snoozes>0 OR due_ms<=?3)"   \
+                  " LIMIT 1")                                                                      \
     X(KEY_NEXT, "UPDATE @deliveries SET due_ms=?3 WHERE seq=(SELECT min(seq) FROM @deliveries"     \
                 " WHERE ordering_key=?1 AND seq>?2 AND status='pending' AND due_ms IS NULL)")      \
     X(KEY_PASS, "UPDATE @deliveries SET due_ms=?2 WHERE seq=" EBI_SQL_KEY_NEXT_OF("?1"))           \
@@ -2514,8 +2515,8 @@ EBI_FN void ebi_req_end(ebi_req *r, eb_result rc)
 
 /* Whether a COMMIT that failed with this code surely left nothing in the file. An I/O error leaves
 ** that open: the commit record may be there already, and a crash would bring it back. A full disk
-** is clear: a record that is not whole has a wrong checksum. But where a sector is not safe from its
-** neighbours, SQLite writes more after the record, and it may be there that the room ended. */
+** is clear: a record that is not whole has a wrong checksum. But where a sector is not safe from
+** its neighbours, SQLite writes more after the record, and the room may have ended there. */
 EBI_FN int ebi_writer_not_written(eb_store *store, int code)
 {
     sqlite3_file *file = NULL;
@@ -3626,7 +3627,7 @@ EBI_FN int ebi_publish_birth(eb_bus *bus, const eb_message *m, int64_t seq, int6
             if (bus->on_unmatched == EB_UNMATCHED_DONE) birth = EBI_BORN_DONE;
             if (bus->on_unmatched == EB_UNMATCHED_DLQ) birth = EBI_BORN_DEAD;
         } else if (match == EBI_MATCH_YES && !m->ordering_key && !bus->solo && !bus->ready &&
-                   !bus->disk_more && bus->cursor == seq - 1 - bus->reserved &&
+                   !bus->claiming && !bus->disk_more && bus->cursor == seq - 1 - bus->reserved &&
                    bus->reserved + bus->claimed_count < bus->batch * bus->idle) {
             birth = EBI_BORN_CLAIMED;
         }
@@ -3826,7 +3827,7 @@ EBI_FN int ebi_publish_place(eb_bus *bus, ebi_entry *e, int birth)
     if (birth == EBI_BORN_CLAIMED) {
         ebi_entry_push(&bus->claimed, &bus->claimed_last, e);
         bus->claimed_count++;
-        if (bus->cursor < e->seq) bus->cursor = e->seq;
+        if (bus->cursor == e->seq - 1) bus->cursor = e->seq; /* else a rescan began meanwhile */
         bus->wake = 1;
         return 1;
     }
@@ -3962,7 +3963,8 @@ typedef struct ebi_claim {
     char unmatched_type[EBI_TYPE_MAX + 1];
 } ebi_claim;
 
-EBI_FN int ebi_claim_key_active(eb_store *store, const ebi_entry *e)
+/* Whether an earlier event of its key is under way, or has the turn; -1: SQLite failed. */
+EBI_FN int ebi_claim_key_active(eb_store *store, const ebi_claim *c, const ebi_entry *e)
 {
     sqlite3_stmt *s;
     int rc;
@@ -3971,6 +3973,7 @@ EBI_FN int ebi_claim_key_active(eb_store *store, const ebi_entry *e)
     if (!s) return -1;
     ebi_bind_text(s, 1, e->ordering_key);
     sqlite3_bind_int64(s, 2, e->seq);
+    sqlite3_bind_int64(s, 3, c->now_ms);
     rc = sqlite3_step(s);
     sqlite3_reset(s);
     return rc == SQLITE_ROW ? 1 : rc == SQLITE_DONE ? 0 : -1;
@@ -4048,9 +4051,10 @@ EBI_FN int ebi_claim_try(eb_store *store, ebi_claim *c, ebi_entry *e, int *taken
     match = ebi_subs_match(bus, e->type, &attempts);
     ebi_mutex_unlock(&store->lock);
     if (match == EBI_MATCH_NONE) return ebi_claim_unmatched(store, c, e, taken);
-    active = ebi_claim_key_active(store, e);
+    active = ebi_claim_key_active(store, c, e);
     if (active < 0) return ebi_db_code(&store->writer);
-    if (match == EBI_MATCH_PAUSED || active) return ebi_claim_park(store, c, e, 0);
+    if (match == EBI_MATCH_PAUSED || active)
+        return ebi_claim_park(store, c, e, match == EBI_MATCH_PAUSED && !active);
     if (e->suspect) c->alone = 1;
     rc = ebi_claim_row(store, c, e, attempts, taken);
     if (*taken) {

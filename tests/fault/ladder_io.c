@@ -6,10 +6,11 @@
 **     ioerr   with an I/O error
 **     late    the same, but a write, truncate or delete has happened nevertheless
 **     rough   ioerr, on a disk for which SQLite pads its commits
-**     full    as on a full disk, with half of the write done; not for a sync: a full disk found then is
-**             an I/O error
-**     busy    as if somebody had it locked; only where something is locked: a VFS that says SQLITE_BUSY to
-**             a read, write or sync breaks its contract, a checkpoint takes it for "there are readers"
+**     full    as on a full disk, with half of the write done; not for a sync: a full disk found then
+**             is an I/O error
+**     busy    as if somebody had it locked; only where something is locked: a VFS that says
+**             SQLITE_BUSY to a read, write or sync breaks its contract, a checkpoint takes it for
+**             "there are readers"
 ** Every call must succeed or say what happened; nothing may leak; the same bus must work when the
 ** disk does; the ledger must agree: what was refused is not there, what was acknowledged is, and
 ** EB_ERR_UNKNOWN means either.
@@ -124,7 +125,8 @@ static int replay(char **argv)
             for (code = 0; code < CODES; code++)
                 for (sticky = 0; sticky < 2; sticky++) {
                     if (strcmp(scenes[i].name, argv[1]) || strcmp(vfs_names[kind], argv[2]) ||
-                        strcmp(codes[code].name, argv[3]) || strcmp(modes[sticky], argv[4])) continue;
+                        strcmp(codes[code].name, argv[3]) || strcmp(modes[sticky], argv[4]))
+                        continue;
                     printf("noticed: %d\n", step(&scenes[i], kind, code, sticky, atoll(argv[5])));
                     printf("%s\n", w.wrong ? w.why : "nothing is wrong");
                     return w.wrong != 0;

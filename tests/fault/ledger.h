@@ -24,8 +24,8 @@
 **
 ** ledger_look(path) reads the file with plain SQLite, as it lies, and leaves the WAL alone:
 **   - integrity_check is ok; the file can be read at all (if not, everything in it counts as lost);
-**   - what was acknowledged has its row in event_log, with type, payload and id as they were, and is
-**     in exactly one of deliveries, finished and dead_letters;
+**   - what was acknowledged has its row in event_log, with type, payload and id as they were, and
+**     is in exactly one of deliveries, finished and dead_letters;
 **   - nothing is there that was never attempted, was refused, or is there twice; an "unknown" one
 **     (EB_ERR_UNKNOWN, or no answer) is there once or not at all;
 **   - done means that a handler run returned EB_OK;
@@ -105,7 +105,8 @@ T_UNUSED static void ledger_open(ledger *l, const char *file, int capacity)
         DWORD share = FILE_SHARE_READ | FILE_SHARE_WRITE;
         HANDLE disk = INVALID_HANDLE_VALUE, map;
         if (file) {
-            disk = CreateFileA(file, GENERIC_READ | GENERIC_WRITE, share, NULL, OPEN_ALWAYS, 0, NULL);
+            disk = CreateFileA(file, GENERIC_READ | GENERIC_WRITE, share, NULL, OPEN_ALWAYS, 0,
+                               NULL);
             T_MUST(disk != INVALID_HANDLE_VALUE);
         }
         map = CreateFileMappingA(disk, NULL, PAGE_READWRITE, 0, (DWORD)l->bytes, NULL);
@@ -240,7 +241,7 @@ T_UNUSED static void ledger_note(ledger *l, int n, int note)
 /* The process was killed or the power cut: what was running may run again. */
 T_UNUSED static void ledger_crashed(ledger *l) { LEDGER_ADD(l->book->crashes, 1); }
 
-/* ---- looking ---------------------------------------------------------------------------------- */
+/* ---- looking --------------------------------------------------------------------------------- */
 
 /* Something is wrong: counts it and remembers the first ones in words. */
 static void ledger_bad(ledger *l, const char *fmt, ...) EB_PRINTF(2, 3);
@@ -388,7 +389,8 @@ static void ledger_missing(ledger *l, const int *seen)
     int n, used = (int)l->book->used;
     l->lost = 0;
     for (n = 1; n <= used; n++)
-        if (seen[n] && l->book->events[n].begun > newest_seen) newest_seen = l->book->events[n].begun;
+        if (seen[n] && l->book->events[n].begun > newest_seen)
+            newest_seen = l->book->events[n].begun;
     for (n = 1; n <= used; n++) {
         const ledger_event *e = &l->book->events[n];
         if (seen[n] || e->state != LEDGER_ACKED) continue;
@@ -464,7 +466,7 @@ T_UNUSED static int ledger_look(ledger *l, const char *path)
     return l->wrong;
 }
 
-/* ---- checking --------------------------------------------------------------------------------- */
+/* ---- checking -------------------------------------------------------------------------------- */
 
 static eb_result ledger_handler(eb_delivery *d, void *user)
 {

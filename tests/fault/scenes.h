@@ -1,12 +1,12 @@
 /* scenes.h - what both ladders climb over: a small scene for every kind of call, each with the same
 ** frame around it.
 **
-**     prepare   a fresh file: none, one with some history, or one that a crash left behind; a bus if
-**               the scene wants it open. Nothing fails yet.
-**     play      the calls that the scene is about, with the fault armed. Each result must be one that
-**               the fault may cause (w.allowed) and nothing else.
-**     crash     the files as a kill -9 would leave them at this moment, copied and checked: here what was
-**               refused must not come back, and "unknown" is put to the test.
+**     prepare   a fresh file: none, one with some history, or one that a crash left behind; a bus
+**               if the scene wants it open. Nothing fails yet.
+**     play      the calls that the scene is about, with the fault armed. Each result must be one
+**               that the fault may cause (w.allowed) and nothing else.
+**     crash     the files as a kill -9 would leave them at this moment, copied and checked: here
+**               what was refused must not come back, and "unknown" is put to the test.
 **     finish    the fault is over: the same bus, or one opened anew if it could not be opened, must
 **               publish, dispatch and shut down; then the ledger is checked.
 **
@@ -96,8 +96,9 @@ static eb_result scene_handler(eb_delivery *d, void *user)
     const char *type = d->event->type;
     int n = ledger_run(&w.book, d);
     (void)user;
-    if (!scene_whole(d->event)) scene_bad("a handler got event %d without all that belongs to it", n);
-    if (strcmp(type, "dies") == 0) return ledger_ran(&w.book, n, eb_fail(d, "attempt %d", d->attempt));
+    if (!scene_whole(d->event)) scene_bad("a handler got event %d, but not all of it", n);
+    if (strcmp(type, "dies") == 0)
+        return ledger_ran(&w.book, n, eb_fail(d, "attempt %d", d->attempt));
     if (strcmp(type, "second") == 0 && d->event->retry_count == 0)
         return ledger_ran(&w.book, n, eb_fail(d, "not yet"));
     if (strcmp(type, "hopeless") == 0) {
@@ -159,7 +160,8 @@ static eb_result scene_plain(const char *type, int wait)
     eb_result rc;
     int n = ledger_attempt(&w.book, type, SCENE_MAX_ATTEMPTS, 1, payload, sizeof payload);
     memset(&id, 0, sizeof id);
-    rc = wait ? CALL(eb_publish(w.bus, type, payload, &id)) : CALL(eb_post(w.bus, type, payload, &id));
+    if (wait) rc = CALL(eb_publish(w.bus, type, payload, &id));
+    else rc = CALL(eb_post(w.bus, type, payload, &id));
     ledger_answer(&w.book, n, rc, &id);
     return rc;
 }
@@ -224,7 +226,8 @@ static void scene_snapshot(scene_file *f)
     memcpy(f->book, w.book.book, f->book_bytes);
 }
 
-static const char *const scene_tails[] = {"", "-wal", "-shm", "-journal", ".owner", ".owner-journal"};
+static const char *const scene_tails[] = {"",         "-wal",   "-shm",
+                                          "-journal", ".owner", ".owner-journal"};
 enum { SCENE_TAILS = (int)(sizeof scene_tails / sizeof *scene_tails) };
 
 static void scene_remove(void)

@@ -375,7 +375,8 @@ TEST foreign_file_is_refused_untouched(void)
     w.allowed = allowed_none;
     for (i = 0; i < sizeof foreign / sizeof *foreign; i++) {
         scene_prepare(scene_named(foreign[i].bytes ? "first_open" : "open"));
-        for (k = 0; k < sizeof noise; k++) noise[k] = i == 0 ? "hello, world\n"[k % 13] : (char)dice(256);
+        for (k = 0; k < sizeof noise; k++)
+            noise[k] = i == 0 ? "hello, world\n"[k % 13] : (char)dice(256);
         if (i == 2) memcpy(noise, "SQLite format 3", 16);
         if (foreign[i].bytes) scene_write("", noise, foreign[i].bytes);
         if (i == 3) t_sql(w.path, "UPDATE meta SET value=99 WHERE key='schema_version'", NULL, 0);
@@ -486,8 +487,8 @@ TEST unlinked_file_keeps_what_was_acknowledged(void)
 GREATEST_MAIN_DEFS();
 int main(int argc, char **argv)
 {
-    static const char *const full[] = {"first_open", "send", "publish", "dispatch", "retry", "death",
-                                       "dlq_retry", "purge", "recovery", "shutdown"};
+    static const char *const full[] = {"first_open", "send", "publish", "dispatch", "retry",
+                                       "death", "dlq_retry", "purge", "recovery", "shutdown"};
     static const char *const locked[] = {"post", "send", "publish", "dispatch",
                                          "retry", "death", "snooze", "subscribe", "start",
                                          "dlq_retry", "move", "purge", "recovery"};

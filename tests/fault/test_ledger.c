@@ -116,10 +116,11 @@ static const struct { const char *sql, *complaint; } damage[] = {
     {"UPDATE finished SET finished_at='' WHERE seq=1", "event 1: no finished_at"},
     {"UPDATE dead_letters SET payload='null' WHERE seq=3", "event 3: the dead letter is not"},
     {"UPDATE dead_letters SET type='' WHERE seq=3", "event 3: the dead letter is not"},
-    {"UPDATE dead_letters SET errors=NULL WHERE seq=3", "event 3: dead after 3 failed attempts but"},
+    {"UPDATE dead_letters SET errors=NULL WHERE seq=3", "event 3: dead after 3 failed attempts"},
     {"UPDATE dead_letters SET errors='[\"no\"]' WHERE seq=3", "event 3: dead after 3 failed"},
     {"UPDATE dead_letters SET died_at='' WHERE seq=3", "event 3: died_at"},
-    {"UPDATE dead_letters SET died_at='1999'||substr(died_at,5) WHERE seq=3", "event 3: died_at 1999"},
+    {"UPDATE dead_letters SET died_at='1999'||substr(died_at,5) WHERE seq=3",
+     "event 3: died_at 1999"},
     {"UPDATE dead_letters SET failed=4,errors='[\"\",\"\",\"\",\"\"]' WHERE seq=3",
      "event 3: dead after 4 attempts of 3"},
     {"UPDATE dead_letters SET failed=2,errors='[\"\",\"\"]' WHERE seq=3",
@@ -237,7 +238,7 @@ TEST only_the_dead_may_be_purged(void)
     PASS();
 }
 
-/* Without LEDGER_COPY the runs of the check count, so that a file can be checked again and again. */
+/* Without LEDGER_COPY the runs of the check count: a file can be checked again and again. */
 TEST checking_again_passes(void)
 {
     int i;

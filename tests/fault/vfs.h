@@ -1,7 +1,7 @@
 /* vfs.h - a disk that fails when told to: a shim over SQLite's default VFS that counts operations
 ** by kind and lets the n-th of one kind fail, once or from then on until it is healed.
 **
-**     vfs_install();                     registers the VFS "fault"; put its name into eb_options.vfs
+**     vfs_install();                     registers the VFS "fault": its name goes into eb_options.vfs
 **     vfs_arm("sync", VFS_IOERR, 3, 0);  the third sync from now fails, once (1: and all after it)
 **     ... vfs_fired() ...                how many operations failed
 **     vfs_heal();                        no more faults
@@ -14,12 +14,12 @@
 ** reached the disk. VFS_FULL on a write writes the first half, as a full disk does. Nothing else
 ** differs from the default VFS, except:
 **   - no memory-mapped I/O, so that no write goes past the shim;
-**   - vfs_rough = 1: a disk that may damage the neighbours of what it writes (no powersafe overwrite), so
-**     that SQLite pads its commits to whole sectors;
-**   - vfs_room >= 0: so many bytes may files still grow by; a write that needs more is cut short there and
-**     is SQLITE_FULL, one that overwrites is not;
+**   - vfs_rough = 1: a disk that may damage the neighbours of what it writes (no powersafe
+**     overwrite), so that SQLite pads its commits to whole sectors;
+**   - vfs_room >= 0: so many bytes may files still grow by; a write that needs more is cut short
+**     there and is SQLITE_FULL, one that overwrites is not;
 **   - vfs_read_only = 1: database files open for reading only, as without permission to write;
-**   - vfs_no_sync = 1 answers syncs without doing them: quick, and no loss unless the machine stops;
+**   - vfs_no_sync = 1 answers syncs without doing them: quick, no loss unless the machine stops;
 **   - vfs_no_sleep = 1 lets SQLite's own pauses (while it waits for a WAL lock) take no time.
 ** Any thread; the counters are shared by all connections.
 */
@@ -70,7 +70,7 @@ static struct {
 static int vfs_no_sync, vfs_no_sleep, vfs_rough, vfs_read_only;
 static int64_t vfs_room = -1; /* one thread at a time, if it is used */
 
-/* ---- the plan --------------------------------------------------------------------------------- */
+/* ---- the plan -------------------------------------------------------------------------------- */
 
 /* -1: no such kind. */
 T_UNUSED static int vfs_kind(const char *name)
@@ -128,7 +128,7 @@ static int vfs_step(int kind)
     }
 }
 
-/* ---- files ------------------------------------------------------------------------------------ */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 /* Whether an operation that fails with rc is done nevertheless. */
 static int vfs_late(int rc)
@@ -237,7 +237,7 @@ static const sqlite3_io_methods vfs_methods = {
     vfs_reserved, vfs_control, vfs_sector, vfs_device, vfs_shm_map, vfs_shm_lock, vfs_shm_barrier,
     vfs_shm_unmap, NULL, NULL};
 
-/* ---- the VFS ---------------------------------------------------------------------------------- */
+/* ---- the VFS --------------------------------------------------------------------------------- */
 
 static int vfs_open(sqlite3_vfs *vfs, const char *name, sqlite3_file *file, int flags, int *out)
 {
