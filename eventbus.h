@@ -2028,9 +2028,10 @@ EBI_FN eb_result ebi_db_wal(eb_store *store, ebi_db *db)
 }
 
 /* Ends a failed transaction. SQLite may have rolled it back already, and then must not be asked. */
-EBI_FN void ebi_db_rollback(eb_store *store, ebi_db *db)
+EBI_FN int ebi_db_rollback(eb_store *store, ebi_db *db)
 {
-    if (db->handle && !sqlite3_get_autocommit(db->handle)) ebi_db_run(store, db, EBI_SQL_ROLLBACK);
+    if (!db->handle || sqlite3_get_autocommit(db->handle)) return SQLITE_OK;
+    return ebi_db_run(store, db, EBI_SQL_ROLLBACK);
 }
 
 /* ===========================================================================
@@ -2261,7 +2262,8 @@ EBI_FN eb_result ebi_schema_write(eb_store *store, ebi_db *db)
         if (rc != SQLITE_OK) result = ebi_db_error(db, rc, "creating the tables");
         if ((rc & 0xFF) == SQLITE_ERROR) result = EB_ERR_SCHEMA; /* e.g. a foreign `namespaces` */
     }
-    ebi_db_rollback(store, db);
+    rc = ebi_db_rollback(store, db);
+    if (result == EB_OK && rc != SQLITE_OK) result = ebi_db_error(db, rc, "creating the tables");
     return result;
 }
 
@@ -2319,7 +2321,8 @@ EBI_FN eb_result ebi_schema_open(eb_store *store, ebi_db *db, int create)
     code = ebi_db_exec(db, "BEGIN"); /* one snapshot: another process may be creating the tables */
     if (code != SQLITE_OK) return ebi_db_error(db, code, store->path);
     rc = ebi_schema_look(store, db, &version);
-    ebi_db_rollback(store, db);
+    code = ebi_db_rollback(store, db);
+    if (rc == EB_OK && code != SQLITE_OK) rc = ebi_db_error(db, code, store->path);
     if (rc == EB_OK && !store->in_memory) rc = ebi_schema_whole(store, db);
     if (rc == EB_OK && version == 0 && !create)
         rc = ebi_error(EB_ERR_SCHEMA, "%s: there is no event bus in this file", store->path);
@@ -3796,8 +3799,9 @@ EBI_FN eb_result ebi_publish_func(eb_store *store, void *arg)
     int64_t seq, now_ms = ebi_now_ms(store);
     size_t i;
     int rc, known;
-    eb_result result = ebi_publish_cap(bus, p->count);
+    eb_result result;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
+    result = ebi_publish_cap(bus, p->count);
     if (p->reserved) ebi_publish_unreserve(bus, p); /* a second run */
     p->duplicates = 0;
     p->due_ms = 0;
@@ -5516,9 +5520,10 @@ EBI_FN eb_result ebi_subs_announce(eb_store *store, void *arg)
 {
     eb_bus *bus = ebi_bus_of(store);
     ebi_sub *s, *next;
-    int rc = ebi_db_run(store, &store->writer, EBI_SQL_SUB_CLEAR);
+    int rc;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     (void)arg;
+    rc = ebi_db_run(store, &store->writer, EBI_SQL_SUB_CLEAR);
     ebi_mutex_lock(&store->lock);
     for (s = bus->subs; s && rc == SQLITE_OK; s = next) {
         s->keep++;
