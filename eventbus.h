@@ -120,7 +120,8 @@ LIMITS
       nested at most 128 deep; error text of an attempt 1000 bytes; 1024 workers.
     - One process dispatches; any number may publish, inspect and retry beside it. Their events are
       seen within idle_poll_ms, or at once after eb_wake.
-    - A handler that never returns cannot be killed. Its thread is left behind (16 at most).
+    - A handler that never returns cannot be killed. Its thread is left behind and replaced; after
+      the 16th, the subscription of whichever times out next is paused until one comes back.
     - Done events stay in the file: this version has no retention.
     - Throughput ends where the disk's fsync ends; see bench/ for how close this comes.
 
@@ -251,7 +252,7 @@ CONFIGURATION
         EB_CLAIM_MAX         64: events claimed in one commit while handlers are quick
         EB_ACK_DELAY_MS      1: how long an ack may wait for a commit to ride on
         EB_WAL_PAGES         1000: how often the WAL is copied into the database
-        EB_LOST_MAX          16: threads that may be left behind in handlers that do not return
+        EB_LOST_MAX          16: threads left behind in stuck handlers, then subscriptions pause
 
     Everything else is in eb_options. All-zero is the default; a number that may mean "none" takes
     EB_NONE (-1); any other negative number is EB_ERR_ARG. SQLite's recommended compile options are
@@ -725,7 +726,7 @@ EB_API int eb_match(const char *pattern, const char *type);
 #define EB_WAL_PAGES 1000 /* the WAL is copied into the database every so many pages */
 #endif
 #ifndef EB_LOST_MAX
-#define EB_LOST_MAX 16 /* worker threads that may be left behind in stuck handlers */
+#define EB_LOST_MAX 16 /* worker threads left behind in stuck handlers, then the latter pause */
 #endif
 
 #define EBI_TYPE_MAX 255
@@ -4811,8 +4812,7 @@ EBI_FN void ebi_run_lose(eb_bus *bus, ebi_run *run)
     }
 }
 
-/* A handler is over its deadline: a failed attempt, a lost thread, a new one in its place. Lock
-** held on entry and exit. */
+/* A handler is over its deadline: a failed attempt, a lost thread. Lock held on entry and exit. */
 EBI_FN void ebi_keeper_timeout(eb_bus *bus, ebi_run *run)
 {
     eb_store *store = &bus->store;
@@ -4825,7 +4825,6 @@ EBI_FN void ebi_keeper_timeout(eb_bus *bus, ebi_run *run)
     ebi_run_lose(bus, run);
     e->refs++;
     sub->keep++;
-    if (bus->lost_workers <= EB_LOST_MAX) ebi_worker_start(bus);
     ebi_mutex_unlock(&store->lock);
     snprintf(text, sizeof text, "timed out after %lld ms", (long long)sub->timeout_ms);
     outcome = ebi_attempt_failed(bus, e, &sub->policy, text, 0);
@@ -4956,7 +4955,7 @@ EBI_FN void *ebi_keeper_main(void *arg)
 {
     eb_bus *bus = (eb_bus *)arg;
     eb_store *store = &bus->store;
-    int64_t now_us, next_us, due, poll_us = 0;
+    int64_t now_us, next_us, due, poll_us = 0, hire_us = 0;
     ebi_run *run;
     ebi_mutex_lock(&store->lock);
     while (bus->state == EBI_STARTED || (bus->workers_alive > 0 && !bus->abandon)) {
@@ -4966,6 +4965,11 @@ EBI_FN void *ebi_keeper_main(void *arg)
         if (run) {
             ebi_keeper_timeout(bus, run);
             continue;
+        }
+        if (bus->state == EBI_STARTED && bus->workers_alive < bus->workers) {
+            if (hire_us <= now_us && ebi_worker_start(bus)) continue; /* in a lost one's place */
+            if (hire_us <= now_us) hire_us = now_us + 1000000; /* no memory, no thread: later */
+            if (hire_us < next_us) next_us = hire_us;
         }
         if (bus->outcomes) {
             due = bus->retry_at_us ? bus->retry_at_us

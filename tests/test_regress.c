@@ -1,6 +1,8 @@
 /* test_regress.c - one small test for each mistake that was found after it was made, by reading or by
 ** the fault ladders. What the ladders themselves repeat is not repeated here. */
 #include "test.h"
+#include <pthread.h>
+#include <sched.h>
 
 static int calls, failing;
 
@@ -187,6 +189,137 @@ TEST claim_does_not_overlook_what_was_published_meanwhile(void)
     PASS();
 }
 
+static char order[16];
+
+static eb_result write_down(eb_delivery *d, void *user)
+{
+    size_t n = strlen(order);
+    (void)user;
+    T_MUST(n + 1 < sizeof order);
+    if (failing > 0 && failing-- > 0) return eb_fail(d, "not yet");
+    order[n] = d->event->payload[1];
+    order[n + 1] = 0;
+    return EB_OK;
+}
+
+/* A fails and waits, B waits behind it, C has just been published. When A is done it is B's turn,
+** whatever the dispatcher looks at first: due events or new ones, which alternate. */
+TEST next_of_a_key_is_not_overtaken_by_a_newer_one(int others_before)
+{
+    static const char *const payload[] = {"\"A\"", "\"B\"", "\"C\""};
+    t_time t;
+    eb_message m = keyed("a", "k");
+    eb_bus *bus = pumped(t_path("overtake"), &t, EB_UNMATCHED_KEEP);
+    int i;
+    T_OK(eb_subscribe(bus, "a", write_down, NULL, NULL, NULL));
+    T_OK(eb_start(bus));
+    for (i = 0; i < others_before; i++) {
+        T_OK(eb_post(bus, "a", "\"x\"", NULL));
+        T_OK(eb_pump(bus, 0, NULL));
+    }
+    order[0] = 0;
+    failing = 1;
+    for (i = 0; i < 3; i++) {
+        m.payload = payload[i];
+        T_OK(eb_send(bus, &m, 1, NULL));
+        if (i < 2) T_OK(eb_pump(bus, 0, NULL));
+    }
+    t_advance(&t, 1000);
+    for (i = 0; i < 6; i++) T_OK(eb_pump(bus, 0, NULL));
+    ASSERT_STR_EQ("ABC", order);
+    eb_destroy(bus);
+    PASS();
+}
+
+static int queued(eb_bus *bus)
+{
+    const ebi_req *r;
+    int n = 0;
+    ebi_mutex_lock(&bus->store.lock);
+    for (r = bus->store.queue_head; r; r = r->next) n++;
+    ebi_mutex_unlock(&bus->store.lock);
+    return n;
+}
+
+static void *subscribe_b(void *bus)
+{
+    T_MUST(eb_subscribe((eb_bus *)bus, "b", count, NULL, NULL, NULL) == EB_OK);
+    return NULL;
+}
+
+static void *post_a(void *bus)
+{
+    T_MUST(eb_post((eb_bus *)bus, "a", NULL, NULL) == EB_OK);
+    return NULL;
+}
+
+/* A subscription and a publish share a commit. The subscription makes the dispatcher read the file
+** from its beginning, for the event that waits for it; the publish, born claimed, must not make it
+** believe that it has. */
+TEST subscription_gets_what_waited_for_it_beside_a_publish(void)
+{
+    eb_options o = t_options(t_path("rescan"));
+    pthread_t subscriber, poster;
+    eb_bus *bus;
+    o.workers = 1;
+    calls = failing = 0;
+    bus = t_open(&o);
+    T_OK(eb_subscribe(bus, "a", count, NULL, NULL, NULL));
+    T_OK(eb_post(bus, "b", NULL, NULL));
+    T_OK(eb_start(bus));
+    T_OK(eb_publish(bus, "a", NULL, NULL));
+    ebi_writer_enter(&bus->store);
+    pthread_create(&subscriber, NULL, subscribe_b, bus);
+    while (queued(bus) < 1) sched_yield();
+    pthread_create(&poster, NULL, post_a, bus);
+    while (queued(bus) < 2) sched_yield();
+    ebi_writer_leave(&bus->store);
+    pthread_join(subscriber, NULL);
+    pthread_join(poster, NULL);
+    T_OK(eb_drain(bus, 20000));
+    ASSERT_EQ(3, calls);
+    eb_destroy(bus);
+    PASS();
+}
+
+static int let_go;
+
+static eb_result stuck(eb_delivery *d, void *user)
+{
+    (void)d, (void)user;
+    while (!__atomic_load_n(&let_go, __ATOMIC_SEQ_CST)) sched_yield();
+    return EB_OK;
+}
+
+/* More handlers are stuck than threads may be left behind. The others go on nevertheless. */
+TEST stuck_handlers_of_many_subscriptions_stop_no_other(void)
+{
+    enum { STUCK = EB_LOST_MAX + 3 };
+    eb_options o = t_options(t_path("stuck"));
+    char type[16];
+    eb_bus *bus;
+    int i;
+    o.workers = 1;
+    o.handler_timeout_ms = 20;
+    o.retry.max_retries = EB_NONE;
+    o.shutdown_timeout_ms = 20000;
+    calls = failing = 0;
+    bus = t_open(&o);
+    T_OK(eb_subscribe(bus, "a", count, NULL, NULL, NULL));
+    T_OK(eb_start(bus));
+    for (i = 0; i < STUCK; i++) {
+        snprintf(type, sizeof type, "stuck.%d", i);
+        T_OK(eb_subscribe(bus, type, stuck, NULL, NULL, NULL));
+        T_IS(EB_DEAD, eb_publish(bus, type, NULL, NULL));
+    }
+    T_OK(eb_publish(bus, "a", NULL, NULL));
+    ASSERT_EQ(1, calls);
+    __atomic_store_n(&let_go, 1, __ATOMIC_SEQ_CST);
+    T_OK(eb_shutdown(bus));
+    eb_destroy(bus);
+    PASS();
+}
+
 SUITE(regress)
 {
     greatest_set_test_suffix("done");
@@ -200,6 +333,12 @@ SUITE(regress)
     RUN_TEST(backlog_of_big_events_stays_within_the_memory_limit);
     RUN_TEST(stopped_bus_does_not_revoke_the_claims_of_the_next);
     RUN_TEST(claim_does_not_overlook_what_was_published_meanwhile);
+    greatest_set_test_suffix("due_first");
+    RUN_TEST1(next_of_a_key_is_not_overtaken_by_a_newer_one, 0);
+    greatest_set_test_suffix("new_first");
+    RUN_TEST1(next_of_a_key_is_not_overtaken_by_a_newer_one, 1);
+    RUN_TEST(subscription_gets_what_waited_for_it_beside_a_publish);
+    RUN_TEST(stuck_handlers_of_many_subscriptions_stop_no_other);
 }
 
 GREATEST_MAIN_DEFS();
