@@ -511,7 +511,8 @@ typedef struct eb_message {
 
 /* Stores the event and waits until its handlers are done with it, through all retries: EB_OK, or
 ** EB_DEAD if it went to the dead-letter queue. Inside a handler or before eb_start() it is
-** eb_post(). EB_ERR_SHUTDOWN with *id filled: stored, but the bus stopped before the end.
+** eb_post(). EB_ERR_SHUTDOWN with *id filled: stored, but the bus stopped before the end;
+** EB_ERR_CORRUPT: stored, but the file was damaged before the end.
 ** Threads: any (workers = EB_NONE: pumps, one at a time). Blocks: until the event's end. Durable:
 ** on disk as the bus's durability says. Ownership: arguments are copied; id may be NULL. */
 EB_API eb_result eb_publish(eb_bus *bus, const char *type, const char *payload, eb_id *id);
@@ -1526,7 +1527,7 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
     X(NEXT_DUE, "SELECT min(due_ms) FROM @deliveries WHERE due_ms IS NOT NULL")                    \
     X(CLAIM, "UPDATE @deliveries SET status='processing',attempts=failed+?3,token=?2,owner=?4,"    \
              "max_attempts=?5,due_ms=NULL,updated_at=?6 WHERE seq=?1 AND token IS NULL"            \
-             " AND (status='pending' OR due_ms IS NOT NULL)")                                      \
+             " AND failed=?7 AND (status='pending' OR due_ms IS NOT NULL)")                        \
     X(COUNT_ATTEMPT, "UPDATE @deliveries SET attempts=failed+1 WHERE seq=?1")                      \
     X(KEY_ACTIVE, "SELECT 1 FROM @deliveries WHERE ordering_key=?1 AND seq<?2"                     \
                   " AND (token IS NOT NULL OR failed>0 OR suspect>0 OR snoozes>0 OR due_ms<=?3)"   \
@@ -2943,6 +2944,7 @@ struct eb_bus {
     int ready_count, claimed_count, reserved; /* reserved: born claimed, commit under way */
     size_t ready_bytes;
     int64_t cursor, next_due_ms, next_token; /* next_due_ms INT64_MAX: none */
+    int64_t timed_out;                       /* token that the keeper is about to give up; or 0 */
     int disk_more;      /* there are pending rows above cursor */
     int parked;         /* rows were passed over: a new subscription must look again */
     int rescan;         /* so it asked while a claim was under way */
@@ -2960,7 +2962,7 @@ struct eb_bus {
     int64_t keeper_until_us;       /* when the keeper wakes up by itself; 0: it is awake */
     int drainers, look, checkpoint; /* look: eb_wake; checkpoint: the keeper shall */
     int64_t outcome_since_us, backoff_ms, retry_at_us; /* retry_at_us 0: no failure */
-    eb_result outcome_rc; /* why outcomes could not be recorded the last time */
+    eb_result outcome_rc, claim_rc; /* why it failed to record outcomes, to claim, the last time */
     int64_t published, delivered, failed_attempts, died, stale;
     int64_t live_upper, live_version; /* max_pending: an upper bound of live rows */
     /* whoever leads the writer */
@@ -3292,8 +3294,25 @@ EBI_FN void ebi_due_at(eb_bus *bus, int64_t due_ms)
     ebi_cond_broadcast(&bus->news);
 }
 
-/* Lock held; after the leader's transaction. Failed: keep everything and try again, later and later
-** but at most every 2 s. */
+/* The engine's transaction failed: it tries again, later and later but at least every 2 s. Lock
+** held. */
+EBI_FN void ebi_engine_backoff(eb_bus *bus)
+{
+    bus->backoff_ms = bus->backoff_ms ? bus->backoff_ms * 2 : 10;
+    if (bus->backoff_ms > EBI_BACKOFF_MAX_MS) bus->backoff_ms = EBI_BACKOFF_MAX_MS;
+    bus->retry_at_us = ebi_mono_us(&bus->store) + bus->backoff_ms * 1000;
+    ebi_keeper_by(bus, bus->retry_at_us);
+}
+
+/* Whether it failed for a reason that no waiting will heal; EB_OK: it did not. Lock held. */
+EBI_FN eb_result ebi_engine_hopeless(const eb_bus *bus)
+{
+    eb_result rc = bus->outcome_rc != EB_OK ? bus->outcome_rc : bus->claim_rc;
+    if (rc != EB_ERR_CORRUPT && rc != EB_ERR_SCHEMA) return EB_OK;
+    return ebi_error(rc, "events cannot be dispatched: %s", eb_strerror(rc));
+}
+
+/* Lock held; after the leader's transaction. Failed: keeps everything. */
 EBI_FN void ebi_engine_outcomes_end(eb_store *store, eb_result rc)
 {
     eb_bus *bus = ebi_bus_of(store);
@@ -3305,10 +3324,7 @@ EBI_FN void ebi_engine_outcomes_end(eb_store *store, eb_result rc)
         bus->taking_last->next = bus->outcomes;
         if (!bus->outcomes) bus->outcomes_last = bus->taking_last;
         bus->outcomes = bus->taking;
-        bus->backoff_ms = bus->backoff_ms ? bus->backoff_ms * 2 : 10;
-        if (bus->backoff_ms > EBI_BACKOFF_MAX_MS) bus->backoff_ms = EBI_BACKOFF_MAX_MS;
-        bus->retry_at_us = ebi_mono_us(store) + bus->backoff_ms * 1000;
-        ebi_keeper_by(bus, bus->retry_at_us);
+        ebi_engine_backoff(bus);
     } else {
         bus->backoff_ms = bus->retry_at_us = 0;
         for (e = bus->taking; e; e = next) {
@@ -3964,6 +3980,7 @@ typedef struct ebi_claim {
     ebi_entry *queue;                /* the ready entries, ours while claiming is set */
     int64_t cursor, next_due_ms, now_ms;
     int want, single, room, due_first, alone, more, parked, unmatched, ended, ran;
+    eb_result failed; /* EB_OK, or how it failed when it ran */
     char now[EBI_TIME_LEN + 1];
     char unmatched_type[EBI_TYPE_MAX + 1];
 } ebi_claim;
@@ -4013,6 +4030,7 @@ EBI_FN int ebi_claim_row(eb_store *store, ebi_claim *c, ebi_entry *e, int attemp
     ebi_bind_text(s, 4, store->node_id);
     sqlite3_bind_int(s, 5, attempts);
     ebi_bind_text(s, 6, c->now);
+    sqlite3_bind_int(s, 7, e->failed); /* an old copy is none */
     rc = ebi_db_step(s);
     *won = rc == SQLITE_OK && sqlite3_changes(store->writer.handle) == 1;
     return rc == SQLITE_OK ? ebi_claim_mark(ebi_bus_of(store), e->seq) : rc;
@@ -4128,6 +4146,9 @@ EBI_FN int ebi_claim_scan(eb_store *store, ebi_claim *c)
         c->room--;
     }
     sqlite3_reset(s);
+    ebi_mutex_lock(&store->lock); /* a publish of this very commit needs not place its copy */
+    if (ebi_bus_of(store)->cursor < c->cursor) ebi_bus_of(store)->cursor = c->cursor;
+    ebi_mutex_unlock(&store->lock);
     c->more = rc == SQLITE_ROW || c->room == 0;
     return rc == SQLITE_DONE || rc == SQLITE_ROW ? SQLITE_OK : rc;
 }
@@ -4153,7 +4174,8 @@ EBI_FN eb_result ebi_claim_func(eb_store *store, void *arg)
     ebi_entry *last = c->queue;
     int rc = SQLITE_OK;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
-    if (c->ran++) return ebi_error(EB_ERR_IO, "claiming failed"); /* then it is done over */
+    if (c->ran++) /* one by one, after a failure: it will be done over from the start */
+        return ebi_error(c->failed != EB_OK ? c->failed : EB_ERR_IO, "claiming failed");
     while (last && last->next) last = last->next;
     c->now_ms = ebi_now_ms(store);
     ebi_time_text(c->now_ms, c->now);
@@ -4172,7 +4194,8 @@ EBI_FN eb_result ebi_claim_func(eb_store *store, void *arg)
         rc = ebi_db_number(store, &store->writer, EBI_SQL_NEXT_DUE, &c->next_due_ms);
         if (c->next_due_ms == 0) c->next_due_ms = INT64_MAX;
     }
-    return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "claiming events");
+    if (rc != SQLITE_OK) c->failed = ebi_writer_error(store, rc, "claiming events");
+    return c->failed;
 }
 
 /* Everything in memory that was not claimed is forgotten: the scan will read it again. */
@@ -4219,6 +4242,7 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
     ebi_entry *e, *younger;
     EB_ASSERT(store->leading);
     EB_ASSERT(bus->claiming);
+    bus->claim_rc = rc;
     if (rc != EB_OK) { /* the rows are as they were, or will be found by ebi_engine_resync() */
         ebi_entries_free(store, c->won);
         ebi_entries_free(store, c->dead);
@@ -4226,10 +4250,7 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
         ebi_entries_free(store, c->loaded);
         ebi_entries_free(store, c->queue);
         ebi_ready_forget(bus);
-        bus->backoff_ms = bus->backoff_ms ? bus->backoff_ms * 2 : 10;
-        if (bus->backoff_ms > EBI_BACKOFF_MAX_MS) bus->backoff_ms = EBI_BACKOFF_MAX_MS;
-        bus->retry_at_us = ebi_mono_us(store) + bus->backoff_ms * 1000;
-        ebi_keeper_by(bus, bus->retry_at_us);
+        ebi_engine_backoff(bus);
         return;
     }
     bus->backoff_ms = bus->retry_at_us = 0;
@@ -4325,7 +4346,7 @@ EBI_FN int ebi_token_held(eb_bus *bus, int64_t token)
             if (e->token == token) return 1;
     for (r = bus->runs; r; r = r->next)
         if (r->entry && !r->lost && r->entry->token == token) return 1;
-    return 0;
+    return token == bus->timed_out;
 }
 
 EBI_FN eb_result ebi_engine_resync(eb_store *store)
@@ -4825,6 +4846,7 @@ EBI_FN void ebi_keeper_timeout(eb_bus *bus, ebi_run *run)
     ebi_run_lose(bus, run);
     e->refs++;
     sub->keep++;
+    bus->timed_out = e->token; /* still held, though no longer in `runs` */
     ebi_mutex_unlock(&store->lock);
     snprintf(text, sizeof text, "timed out after %lld ms", (long long)sub->timeout_ms);
     outcome = ebi_attempt_failed(bus, e, &sub->policy, text, 0);
@@ -4837,6 +4859,7 @@ EBI_FN void ebi_keeper_timeout(eb_bus *bus, ebi_run *run)
     bus->failed_attempts++;
     bus->died += outcome == EBI_OUT_DEAD;
     urgent = ebi_outcome_push(bus, e, outcome);
+    bus->timed_out = 0;
     if (urgent) bus->outcome_since_us = 0; /* the keeper, which is who we are, flushes it now */
 }
 
@@ -5222,6 +5245,8 @@ EBI_FN eb_result ebi_wait_for(eb_bus *bus, ebi_waiter *w, const char *id, int64_
             rc = ebi_error(EB_ERR_SHUTDOWN, "the bus stopped; event %s is on disk", id);
             break;
         }
+        rc = ebi_engine_hopeless(bus);
+        if (rc != EB_OK) break;
         if (pump) {
             ebi_pump_turn(bus, deadline_ms);
         } else {
@@ -5278,6 +5303,8 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
             rc = ebi_error(EB_ERR_SHUTDOWN, "the bus is shutting down");
             break;
         }
+        rc = ebi_engine_hopeless(bus);
+        if (rc != EB_OK) break;
         left = deadline_ms == INT64_MAX ? 1000 : deadline_ms - ebi_mono_ms(store);
         if (left <= 0 && (late || !pump)) {
             rc = ebi_error(EB_ERR_TIMEOUT, "there are unfinished events");

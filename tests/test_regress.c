@@ -282,6 +282,67 @@ TEST subscription_gets_what_waited_for_it_beside_a_publish(void)
     PASS();
 }
 
+static eb_result fail_once(eb_delivery *d, void *user)
+{
+    (void)user;
+    return __atomic_fetch_add(&calls, 1, __ATOMIC_SEQ_CST) == 0 ? eb_fail(d, "not yet") : EB_OK;
+}
+
+static void *publish_a(void *bus)
+{
+    T_MUST(eb_publish((eb_bus *)bus, "a", NULL, NULL) == EB_ERR_SHUTDOWN);
+    return NULL;
+}
+
+static eb_result pass(eb_delivery *d, void *user)
+{
+    (void)d, (void)user;
+    return EB_OK;
+}
+
+/* A publish and, behind it in the same commit, a claim that reads the file: it finds the event
+** there, and the copy that the publisher made must not be a second one, or it runs at once when the
+** first has failed and should wait. */
+TEST event_claimed_in_the_commit_that_stores_it_is_there_once(void)
+{
+    eb_options o = t_options(t_path("once"));
+    eb_stats stats;
+    pthread_t poster;
+    eb_bus *bus;
+    o.workers = 1;
+    o.retry.base_delay_ms = o.retry.max_delay_ms = 3600 * 1000;
+    calls = failing = 0;
+    bus = t_open(&o);
+    T_OK(eb_subscribe(bus, "a", fail_once, NULL, NULL, NULL));
+    T_OK(eb_subscribe(bus, "b", pass, NULL, NULL, NULL));
+    T_OK(eb_start(bus));
+    T_OK(eb_publish(bus, "b", NULL, NULL));
+    ebi_writer_enter(&bus->store);
+    ebi_mutex_lock(&bus->store.lock);
+    bus->idle -= 1000; /* nobody to be born claimed for */
+    ebi_mutex_unlock(&bus->store.lock);
+    pthread_create(&poster, NULL, publish_a, bus); /* the outcome is on disk at once */
+    while (queued(bus) < 1) sched_yield();
+    ebi_mutex_lock(&bus->store.lock);
+    bus->disk_more = 1;
+    ebi_cond_signal(&bus->work);
+    ebi_mutex_unlock(&bus->store.lock);
+    while (queued(bus) < 2) sched_yield();
+    ebi_writer_leave(&bus->store);
+    do {
+        T_OK(eb_stats_get(eb_bus_store(bus), &stats));
+    } while (stats.failed_attempts == 0);
+    ebi_mutex_lock(&bus->store.lock);
+    bus->idle += 1000;
+    ebi_mutex_unlock(&bus->store.lock);
+    T_OK(eb_publish(bus, "b", NULL, NULL));
+    ASSERT_EQ(1, __atomic_load_n(&calls, __ATOMIC_SEQ_CST));
+    T_OK(eb_shutdown(bus));
+    pthread_join(poster, NULL);
+    eb_destroy(bus);
+    PASS();
+}
+
 static int let_go;
 
 static eb_result stuck(eb_delivery *d, void *user)
@@ -338,6 +399,7 @@ SUITE(regress)
     greatest_set_test_suffix("new_first");
     RUN_TEST1(next_of_a_key_is_not_overtaken_by_a_newer_one, 1);
     RUN_TEST(subscription_gets_what_waited_for_it_beside_a_publish);
+    RUN_TEST(event_claimed_in_the_commit_that_stores_it_is_there_once);
     RUN_TEST(stuck_handlers_of_many_subscriptions_stop_no_other);
 }
 
