@@ -249,7 +249,7 @@ CONFIGURATION
         EB_ASSERT(cond)      default assert(cond); says what the code believes, never checks a user
         EB_READY_MAX         1024: events held in memory ahead of the workers
         EB_READY_BYTES       8 MiB: the same in bytes
-        EB_CLAIM_MAX         64: events claimed in one commit while handlers are quick
+        EB_CLAIM_MAX         256: events claimed in one commit while handlers are quick
         EB_ACK_DELAY_MS      1: how long an ack may wait for a commit to ride on
         EB_WAL_PAGES         1000: how often the WAL is copied into the database
         EB_LOST_MAX          16: threads left behind in stuck handlers, then subscriptions pause
@@ -718,7 +718,7 @@ EB_API int eb_match(const char *pattern, const char *type);
 #define EB_READY_BYTES (8 * 1024 * 1024) /* the same in bytes */
 #endif
 #ifndef EB_CLAIM_MAX
-#define EB_CLAIM_MAX 64 /* events claimed in one commit, once handlers have shown to be quick */
+#define EB_CLAIM_MAX 256 /* events claimed in one commit, once handlers have shown to be quick */
 #endif
 #ifndef EB_ACK_DELAY_MS
 #define EB_ACK_DELAY_MS 1 /* how long an ack may wait for a commit to ride on */
