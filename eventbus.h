@@ -107,6 +107,8 @@ GUARANTEES
       has its result, see ERRORS. If the fsync of a commit fails, the call says EB_ERR_UNKNOWN, and
       the bus closes the file, opens it again and lets a checkpoint read everything back before it
       promises anything new: the kernel may have dropped the pages and call the next fsync good.
+    - A file that is deleted or renamed under the bus takes no more events: EB_ERR_IO, from the next
+      commit on with FULL, within idle_poll_ms with NORMAL.
     - One dispatcher. A second bus on the same file and namespace, in this process or another, gets
       EB_ERR_OWNED from eb_start at once; when the first dies, the next start succeeds at once.
 
@@ -1653,6 +1655,7 @@ struct eb_store {
     int must_reopen;       /* a commit's fsync failed: this connection is not to be trusted */
     int must_checkpoint;   /* and until a TRUNCATE checkpoint succeeds, nothing is durable */
     int must_resync;       /* and then memory and file are compared */
+    int moved;             /* the file has lost its name, when we last looked */
     int64_t data_version;
     int wal_frames;     /* in the WAL, by the last commit of ours */
     int wal_done;       /* of these, seen by the last checkpoint; also under lock */
@@ -2267,6 +2270,15 @@ EBI_FN eb_result ebi_schema_write(eb_store *store, ebi_db *db)
     rc = ebi_db_rollback(store, db);
     if (result == EB_OK && rc != SQLITE_OK) result = ebi_db_error(db, rc, "creating the tables");
     return result;
+}
+
+/* Whether the file was renamed or deleted under us; 0 if the VFS cannot tell. One system call. */
+EBI_FN int ebi_db_moved(const ebi_db *db)
+{
+    int moved = 0;
+    if (sqlite3_file_control(db->handle, "main", SQLITE_FCNTL_HAS_MOVED, &moved) != SQLITE_OK)
+        return 0;
+    return moved;
 }
 
 /* Size of the WAL file, through SQLite's own handle; 0 if there is none. */
@@ -3818,6 +3830,10 @@ EBI_FN eb_result ebi_publish_func(eb_store *store, void *arg)
     int rc, known;
     eb_result result;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
+    if (store->moved || store->writer.level == EB_DURABLE_FULL) {
+        store->moved = ebi_db_moved(&store->writer);
+        if (store->moved) return ebi_error(EB_ERR_IO, "%s was moved or deleted", store->path);
+    }
     result = ebi_publish_cap(bus, p->count);
     if (p->reserved) ebi_publish_unreserve(bus, p); /* a second run */
     p->duplicates = 0;
@@ -4874,6 +4890,7 @@ EBI_FN void ebi_look_outside(eb_bus *bus)
     rc = store->writer.handle
              ? ebi_db_number(store, &store->writer, EBI_SQL_DATA_VERSION, &version)
              : SQLITE_CANTOPEN;
+    if (rc == SQLITE_OK) store->moved = ebi_db_moved(&store->writer);
     changed = rc == SQLITE_OK && version != store->data_version;
     if (changed) store->data_version = version;
     ebi_writer_leave(store);

@@ -677,6 +677,32 @@ TEST file_that_vanishes_while_open_does_no_harm(void)
     PASS();
 }
 
+#ifndef _WIN32 /* where an open file cannot be renamed */
+/* What would be stored now could not be found again under the name. With its name back it goes on.
+** FULL looks at every commit, NORMAL once per idle poll; without threads a pump is that poll. */
+TEST renamed_file_takes_no_more_events(int durability)
+{
+    char other[440];
+    const char *path = t_path("renamed");
+    eb_options o = t_options(path);
+    eb_bus *bus;
+    snprintf(other, sizeof other, "%s.other", path);
+    o.workers = EB_NONE;
+    o.durability = durability;
+    bus = t_open(&o);
+    T_OK(eb_start(bus));
+    T_OK(eb_post(bus, "x", NULL, NULL));
+    ASSERT_EQ(0, rename(path, other));
+    if (durability != EB_DURABLE_FULL) T_OK(eb_pump(bus, 0, NULL));
+    T_IS(EB_ERR_IO, eb_post(bus, "x", NULL, NULL));
+    ASSERT_EQ(0, rename(other, path));
+    T_OK(eb_post(bus, "x", NULL, NULL));
+    eb_destroy(bus);
+    P_EQ(2, t_stored(path));
+    PASS();
+}
+#endif
+
 /* ---- somebody else writes -------------------------------------------------------------------- */
 
 static sqlite3 *lock_file(const char *path)
@@ -1026,7 +1052,7 @@ TEST file_size_limit_is_a_full_disk(void)
     P_HEAR(c, "again 0");
     P_ENDS_CLEANLY(c);
     P_WITHIN(1, 999, posted);
-    /* EFBIG is an I/O error to SQLite, so the bus cannot know; it was not stored, as the rows say. */
+    /* EFBIG is an I/O error to SQLite: the bus cannot know. It was not stored, the rows say. */
     ASSERT(refused == EB_ERR_FULL || refused == EB_ERR_UNKNOWN);
     P_EQ(posted, p_rows(path, "type = 'x' AND status = 'pending' AND length(payload) = 8192"));
     P_EQ(1, p_rows(path, "type = 'y'"));
@@ -1104,6 +1130,12 @@ SUITE(bad)
     RUN_TEST(flipped_byte_in_the_first_page_never_crashes_nor_empties_the_queue);
     RUN_TEST(garbage_wal_does_not_hide_what_the_file_has);
     RUN_TEST(file_that_vanishes_while_open_does_no_harm);
+#ifndef _WIN32
+    greatest_set_test_suffix("full");
+    RUN_TEST1(renamed_file_takes_no_more_events, EB_DURABLE_FULL);
+    greatest_set_test_suffix("normal");
+    RUN_TEST1(renamed_file_takes_no_more_events, EB_DURABLE_NORMAL);
+#endif
 }
 
 SUITE(busy_or_full)
