@@ -739,6 +739,7 @@ EB_API int eb_match(const char *pattern, const char *type);
 #define EBI_SCHEMA_VERSION 1
 #define EBI_FAST_US 1000         /* a handler quicker than this is worth claiming in batches for */
 #define EBI_CLAIM_STEP 4096      /* see ebi_claim_mark() */
+#define EBI_CROWD 32             /* commits for which a leader expects company after it had some */
 #define EBI_BACKOFF_MAX_MS 2000  /* longest pause between two tries to commit an outcome */
 #define EBI_DAY_MS INT64_C(86400000)
 
@@ -792,6 +793,7 @@ EB_API int eb_match(const char *pattern, const char *type);
 
 #if EBI_THREADS && !EBI_WIN32
 #include <pthread.h>
+#include <sched.h>
 typedef pthread_mutex_t ebi_mutex;
 typedef pthread_cond_t ebi_cond;
 typedef pthread_t ebi_thread;
@@ -930,6 +932,7 @@ EBI_FN int ebi_thread_start(ebi_thread *t, void *(*func)(void *), void *arg)
 }
 EBI_FN void ebi_thread_join(ebi_thread t) { pthread_join(t, NULL); }
 EBI_FN void ebi_thread_detach(ebi_thread t) { pthread_detach(t); }
+EBI_FN void ebi_thread_yield(void) { sched_yield(); }
 typedef pthread_t ebi_thread_id;
 EBI_FN ebi_thread_id ebi_thread_self(void) { return pthread_self(); }
 EBI_FN int ebi_thread_same(ebi_thread_id a, ebi_thread_id b) { return pthread_equal(a, b) != 0; }
@@ -971,6 +974,7 @@ EBI_FN void ebi_thread_join(ebi_thread t)
     CloseHandle(t);
 }
 EBI_FN void ebi_thread_detach(ebi_thread t) { CloseHandle(t); }
+EBI_FN void ebi_thread_yield(void) { SwitchToThread(); }
 typedef DWORD ebi_thread_id;
 EBI_FN ebi_thread_id ebi_thread_self(void) { return GetCurrentThreadId(); }
 EBI_FN int ebi_thread_same(ebi_thread_id a, ebi_thread_id b) { return a == b; }
@@ -998,6 +1002,7 @@ EBI_FN int ebi_thread_start(ebi_thread *t, void *(*func)(void *), void *arg)
 }
 EBI_FN void ebi_thread_join(ebi_thread t) { (void)t; }
 EBI_FN void ebi_thread_detach(ebi_thread t) { (void)t; }
+EBI_FN void ebi_thread_yield(void) {}
 typedef int ebi_thread_id;
 EBI_FN ebi_thread_id ebi_thread_self(void) { return 1; }
 EBI_FN int ebi_thread_same(ebi_thread_id a, ebi_thread_id b) { return a == b; }
@@ -1648,6 +1653,7 @@ struct eb_store {
     ebi_mutex lock;
     ebi_req *queue_head, *queue_tail;
     int leading; /* somebody uses `writer` */
+    int crowd;   /* so many commits more are expected to be shared: see ebi_writer_lead() */
     int closed;  /* the bus was destroyed; a handler left behind may still call. Also read_lock */
     int64_t commits;
     /* whoever leads */
@@ -2706,6 +2712,13 @@ EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
     eb_result rc, outcome;
     char text[sizeof ebi_error_text]; /* this thread's last error is not what befalls others */
     EB_ASSERT(store->leading && own->state == EBI_REQ_LEAD);
+    if (store->crowd > 0) { /* others publish too: let them get ready before the train leaves */
+        store->crowd--;
+        ebi_mutex_unlock(&store->lock);
+        ebi_thread_yield(); /* 8 threads on 2 cores: 7 events in a commit, else 1.1 (bench/) */
+        ebi_mutex_lock(&store->lock);
+    }
+    if (store->queue_head) store->crowd = EBI_CROWD;
     while (store->queue_head && store->queue_head->func) {
         r = store->queue_head;
         store->queue_head = r->next;
