@@ -5002,69 +5002,96 @@ EBI_FN void ebi_bus_finish(eb_bus *bus)
     ebi_mutex_unlock(&store->lock);
 }
 
-/* One thread that keeps the time: deadlines of handlers, acks that wait for a commit, due events,
-** other processes. Sleeps until the earliest of them. */
+/* What the keeper does in a turn. Each: lock held on entry and exit; 1 if it did something, so that
+** the time has to be read again; else it says by when it wants to be asked again. */
+typedef struct ebi_keeper {
+    int64_t now_us, next_us, poll_us, hire_us;
+} ebi_keeper;
+
+EBI_FN void ebi_keeper_again(ebi_keeper *k, int64_t at_us)
+{
+    if (at_us < k->next_us) k->next_us = at_us;
+}
+
+/* Handlers over their deadline. */
+EBI_FN int ebi_keeper_deadlines(eb_bus *bus, ebi_keeper *k)
+{
+    ebi_run *run = ebi_keeper_overdue(bus, k->now_us, &k->next_us);
+    if (run) ebi_keeper_timeout(bus, run);
+    return run != NULL;
+}
+
+/* A new thread in the place of a lost one; without memory or threads for it, again in a second. */
+EBI_FN int ebi_keeper_hire(eb_bus *bus, ebi_keeper *k)
+{
+    if (bus->state != EBI_STARTED || bus->workers_alive >= bus->workers) return 0;
+    if (k->hire_us <= k->now_us && ebi_worker_start(bus)) return 1;
+    if (k->hire_us <= k->now_us) k->hire_us = k->now_us + 1000000;
+    ebi_keeper_again(k, k->hire_us);
+    return 0;
+}
+
+/* Acks that found no commit to ride on. */
+EBI_FN int ebi_keeper_acks(eb_bus *bus, ebi_keeper *k)
+{
+    int64_t due_us = bus->retry_at_us;
+    if (!bus->outcomes) return 0;
+    if (due_us == 0) due_us = bus->outcome_since_us + EB_ACK_DELAY_MS * 1000;
+    ebi_keeper_again(k, due_us);
+    if (due_us > k->now_us) return 0;
+    ebi_mutex_unlock(&bus->store.lock);
+    if (ebi_engine_flush(bus) != EB_OK)
+        ebi_log_note(&bus->store, EB_LOG_ERROR, "cannot record outcomes yet", ebi_error_text);
+    ebi_mutex_lock(&bus->store.lock);
+    return 1;
+}
+
+/* A checkpoint that somebody left to us; a look for other processes' commits. */
+EBI_FN int ebi_keeper_files(eb_bus *bus, ebi_keeper *k)
+{
+    int checkpoint = bus->checkpoint;
+    if (k->poll_us == 0) k->poll_us = k->now_us + bus->idle_poll_ms * 1000;
+    if (bus->idle_poll_ms >= 0) ebi_keeper_again(k, k->poll_us);
+    if (!checkpoint && !bus->look && (bus->idle_poll_ms < 0 || k->poll_us > k->now_us)) return 0;
+    if (checkpoint) bus->checkpoint = 0;
+    else bus->look = 0, k->poll_us = 0;
+    ebi_mutex_unlock(&bus->store.lock);
+    if (checkpoint) ebi_keeper_checkpoint(bus);
+    else ebi_look_outside(bus);
+    ebi_mutex_lock(&bus->store.lock);
+    return 1;
+}
+
+/* Events that are due: somebody idle is woken for them, or the keeper wakes up when they are. */
+EBI_FN int ebi_keeper_due(eb_bus *bus, ebi_keeper *k)
+{
+    int64_t wait_ms;
+    if (bus->retry_at_us > k->now_us) ebi_keeper_again(k, bus->retry_at_us);
+    if (bus->state == EBI_STARTED && bus->idle > 0 && ebi_claim_due_now(bus)) {
+        ebi_cond_signal(&bus->work);
+    } else if (bus->next_due_ms != INT64_MAX) {
+        wait_ms = bus->next_due_ms - ebi_now_ms(&bus->store);
+        if (wait_ms > 0 && wait_ms < 3600000) ebi_keeper_again(k, k->now_us + wait_ms * 1000);
+    }
+    return 0;
+}
+
+/* The thread that keeps the time: does what is to be done and sleeps until there is more. */
 EBI_FN void *ebi_keeper_main(void *arg)
 {
     eb_bus *bus = (eb_bus *)arg;
     eb_store *store = &bus->store;
-    int64_t now_us, next_us, due, poll_us = 0, hire_us = 0;
-    ebi_run *run;
+    ebi_keeper k;
+    memset(&k, 0, sizeof k);
     ebi_mutex_lock(&store->lock);
     while (bus->state == EBI_STARTED || (bus->workers_alive > 0 && !bus->abandon)) {
-        now_us = ebi_mono_us(store);
-        next_us = now_us + INT64_C(3600000000);
-        run = ebi_keeper_overdue(bus, now_us, &next_us);
-        if (run) {
-            ebi_keeper_timeout(bus, run);
+        k.now_us = ebi_mono_us(store);
+        k.next_us = k.now_us + INT64_C(3600000000);
+        if (ebi_keeper_deadlines(bus, &k) || ebi_keeper_hire(bus, &k) ||
+            ebi_keeper_acks(bus, &k) || ebi_keeper_files(bus, &k) || ebi_keeper_due(bus, &k))
             continue;
-        }
-        if (bus->state == EBI_STARTED && bus->workers_alive < bus->workers) {
-            if (hire_us <= now_us && ebi_worker_start(bus)) continue; /* in a lost one's place */
-            if (hire_us <= now_us) hire_us = now_us + 1000000; /* no memory, no thread: later */
-            if (hire_us < next_us) next_us = hire_us;
-        }
-        if (bus->outcomes) {
-            due = bus->retry_at_us ? bus->retry_at_us
-                                   : bus->outcome_since_us + EB_ACK_DELAY_MS * 1000;
-            if (due <= now_us) {
-                ebi_mutex_unlock(&store->lock);
-                if (ebi_engine_flush(bus) != EB_OK)
-                    ebi_log_note(store, EB_LOG_ERROR, "cannot record outcomes yet", ebi_error_text);
-                ebi_mutex_lock(&store->lock);
-                continue;
-            }
-            if (due < next_us) next_us = due;
-        }
-        if (bus->checkpoint) {
-            bus->checkpoint = 0;
-            ebi_mutex_unlock(&store->lock);
-            ebi_keeper_checkpoint(bus);
-            ebi_mutex_lock(&store->lock);
-            continue;
-        }
-        if (poll_us == 0) poll_us = now_us + bus->idle_poll_ms * 1000;
-        if (bus->look || (bus->idle_poll_ms >= 0 && poll_us <= now_us)) {
-            bus->look = 0;
-            poll_us = 0;
-            ebi_mutex_unlock(&store->lock);
-            ebi_look_outside(bus);
-            ebi_mutex_lock(&store->lock);
-            continue;
-        }
-        if (bus->idle_poll_ms >= 0 && poll_us < next_us) next_us = poll_us;
-        if (bus->state == EBI_STARTED && bus->idle > 0 && ebi_claim_due_now(bus)) {
-            ebi_cond_signal(&bus->work);
-        } else if (bus->next_due_ms != INT64_MAX) {
-            due = bus->next_due_ms - ebi_now_ms(store);
-            if (due < 0) due = 0;
-            if (due < 3600000 && due > 0 && now_us + due * 1000 < next_us)
-                next_us = now_us + due * 1000;
-        }
-        if (bus->retry_at_us && bus->retry_at_us > now_us && bus->retry_at_us < next_us)
-            next_us = bus->retry_at_us;
-        bus->keeper_until_us = next_us;
-        ebi_cond_wait(&bus->keeper, &store->lock, next_us - now_us);
+        bus->keeper_until_us = k.next_us;
+        ebi_cond_wait(&bus->keeper, &store->lock, k.next_us - k.now_us);
         bus->keeper_until_us = 0;
     }
     ebi_mutex_unlock(&store->lock);
