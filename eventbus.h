@@ -4282,7 +4282,10 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
         ebi_engine_backoff(bus);
         return;
     }
-    bus->backoff_ms = bus->retry_at_us = 0;
+    if (c->next_due_ms <= c->now_ms && !c->won && !c->ended && !c->parked)
+        ebi_engine_backoff(bus); /* due, but cannot be read: a damaged file. Do not spin. */
+    else
+        bus->backoff_ms = bus->retry_at_us = 0;
     if (c->cursor > bus->cursor) bus->cursor = c->cursor;
     bus->disk_more |= c->more;
     bus->next_due_ms = c->next_due_ms;

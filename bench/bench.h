@@ -3,10 +3,11 @@
 **
 ** A figure is a ratio: ours and raw SQLite take short turns, A B A B, on the same disk in the same
 ** seconds. Each turn lies between two runs of the same anchor (raw SQLite). If these differ by more
-** than 2x, or fall below half of what the anchor usually does, the disk is in a slow spell and the
-** turn is repeated, see b_turn().
+** than 2x, or fall below a third of the best that the anchor did in this run, the disk is in a slow
+** spell: the turn is repeated a little later, see b_turn(). When there is no turn left to repeat,
+** the figure is marked.
 **
-** BENCH_DIR=/some/disk  where the databases go; default build/data. BENCH_TURNS=1  for a quick look.
+** BENCH_DIR=/some/disk  where the databases go; default build/data. BENCH_TURNS=1: a quick look.
 **
 ** Include after eventbus.h: the implementation chooses the POSIX level.
 */
@@ -14,6 +15,7 @@
 #define BENCH_H
 #include "sqlite3.h"
 #include <pthread.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -136,8 +138,8 @@ B_FN double b_max(b_samples *s) { return b_percentile(s, 100); }
 
 /* ---- the work ------------------------------------------------------------------------------ */
 
-/* 200 bytes of JSON that begin with {"n":<9 digits>, so that b_number() can read n back. Cheap: what
-** is measured is the bus, not snprintf(). */
+/* 200 bytes of JSON that begin with {"n":<9 digits>, so that b_number() can read n back. Cheap:
+** what is measured is the bus, not snprintf(). */
 B_FN void b_payload(char out[B_PAYLOAD_BYTES + 1], unsigned n)
 {
     static const char model[] =
@@ -242,17 +244,43 @@ B_FN void b_progress(const char *what, int done, int all)
     if (done == all && isatty(2)) fprintf(stderr, "\r%60s\r", "");
 }
 
-/* The last word on one figure, also appended to build/summary.txt for the table at the end. */
-B_FN void b_verdict(const char *level, const char *what, const char *figure, const char *target,
-                    int pass)
+/* Text made on the spot; it lives for a few more calls. */
+B_FN const char *b_text(const char *format, ...)
+{
+    static char ring[16][160];
+    static int turn;
+    char *text = ring[turn++ & 15];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof ring[0], format, args);
+    va_end(args);
+    return text;
+}
+
+/* "1.02 [0.94 .. 1.10]": median and extremes. */
+B_FN const char *b_spread(b_samples *s)
+{
+    int digits = b_median(s) >= 10 ? 1 : 2;
+    return b_text("%.*f [%.*f .. %.*f]", digits, b_median(s), digits, b_min(s), digits, b_max(s));
+}
+
+B_FN const char *b_rate(b_samples *s) { return b_text("%.0f/s", b_median(s)); }
+
+/* Turns of the anchor opened last that were kept though the disk was slow. */
+static int b_slow_turns;
+
+/* The last word on one figure: ours, raw SQLite in the same turns, the figure that has a goal. Also
+** appended to build/summary.txt for the table at the end. */
+B_FN void b_verdict(const char *level, const char *what, const char *ours, const char *raw,
+                    const char *figure, const char *goal, int pass)
 {
     FILE *f = fopen("build/summary.txt", "a");
-    printf("   -> %s, %s: %s, target %s: %s\n", what, level, figure, target,
-           pass ? "PASS" : "MISS");
+    const char *word = pass ? "PASS" : "MISS";
+    printf("   -> %s, %s: %s, goal %s: %s\n", what, level, figure, goal, word);
     fflush(stdout);
-    if (!f) return;
-    fprintf(f, "%-4s  %-10s  %-47s %-49s %s\n", pass ? "PASS" : "MISS", level, what, figure,
-            target);
+    if (!f) b_die("build/summary.txt", "cannot write");
+    fprintf(f, "%s%c %-6s  %-46s %10s %10s   %-33s %s\n", word, b_slow_turns ? '*' : ' ', level,
+            what, ours, raw, figure, goal);
     fclose(f);
 }
 
@@ -460,21 +488,33 @@ B_FN int b_steady(double before, double after)
 
 typedef struct b_anchor {
     b_raw raw;
-    double last; /* events per second, of the run just before now; 0: none */
+    double last, best;   /* events per second: of the run just before now, 0: none; of all runs */
+    char best_path[40];  /* where the best of all programs of this run is kept */
     b_samples rates;
     int repeated, spare; /* spare: turns that may still be repeated */
 } b_anchor;
 
 B_FN void b_anchor_open(b_anchor *a, const char *path, int durability, int spare)
 {
+    FILE *f;
     memset(a, 0, sizeof *a);
     a->spare = spare;
+    b_slow_turns = 0;
+    snprintf(a->best_path, sizeof a->best_path, "build/best-%s", b_durability(durability));
+    f = fopen(a->best_path, "r");
+    if (f && fscanf(f, "%lf", &a->best) != 1) a->best = 0;
+    if (f) fclose(f);
     b_raw_open_lean(&a->raw, path, durability);
     b_raw_rate(&a->raw, 0.15); /* warm up: the WAL has its size */
 }
 
 B_FN void b_anchor_close(b_anchor *a)
 {
+    FILE *f = fopen(a->best_path, "w");
+    if (f) {
+        fprintf(f, "%.0f\n", a->best);
+        fclose(f);
+    }
     b_raw_close(&a->raw);
     b_free(&a->rates);
 }
@@ -482,11 +522,16 @@ B_FN void b_anchor_close(b_anchor *a)
 /* 1 if this pair of runs is of a slow spell, and there is a turn to spare for it. */
 B_FN int b_anchor_slow(b_anchor *a, double before, double after)
 {
-    int slow = !b_steady(before, after);
-    if (a->rates.n >= 5 && before + after < b_median(&a->rates)) slow = 1;
-    if (!slow || a->spare == 0) return 0;
+    if (after > a->best) a->best = after;
+    if (b_steady(before, after) && before + after > 2 * a->best / 3) return 0;
+    if (a->spare == 0) {
+        b_slow_turns++;
+        return 0;
+    }
     a->spare--;
     a->repeated++;
+    b_sleep_ms(500);
+    a->last = 0;
     return 1;
 }
 

@@ -11,7 +11,7 @@
 ** always, synchronous_commit on. NORMAL (a power cut loses the last moments): beanstalkd -f50,
 ** appendfsync everysec, synchronous_commit off.
 **
-** Target: ahead of each in publish by 1, publish by 8, publish to done.
+** Goal: ahead of each in publish by 1, publish by 8, publish to done.
 */
 #define EVENTBUS_IMPLEMENTATION
 #include "eventbus.h"
@@ -267,16 +267,13 @@ static void round_of(ours *o, int level, result *results, int *repeated)
 static void verdict(const peer *p, result *r)
 {
     static const char *const what[] = {"publish by 1", "publish by 8", "publish to done"};
-    char name[80], figure[120];
+    const char *space = strrchr(p->setting, ' '), *setting = space ? space + 1 : p->setting;
     int k;
-    for (k = BY_1; k <= DONE; k++) {
-        snprintf(name, sizeof name, "%s %s: %s", p->name, strrchr(p->setting, ' ')
-                     ? strrchr(p->setting, ' ') + 1 : p->setting, what[k]);
-        snprintf(figure, sizeof figure, "ours %.2f [%.2f .. %.2f] x, %.0f against %.0f/s",
-                 b_median(&r->ahead[k]), b_min(&r->ahead[k]), b_max(&r->ahead[k]),
-                 b_median(&r->ours[k]), b_median(&r->theirs[k]));
-        b_verdict(b_durability(p->level), name, figure, "> 1 x", b_median(&r->ahead[k]) > 1);
-    }
+    for (k = BY_1; k <= DONE; k++)
+        b_verdict(b_durability(p->level), b_text("%s %s: %s", p->name, setting, what[k]),
+                  b_rate(&r->ours[k]), b_rate(&r->theirs[k]),
+                  b_text("ours %s x", b_spread(&r->ahead[k])), "> 1 x",
+                  b_median(&r->ahead[k]) > 1);
 }
 
 static void table(result *results)

@@ -34,8 +34,8 @@ trap 'exit 130' INT TERM
 say() { echo "   $*" >&2; }
 
 if [ "${PEERS_INSTALL:-0}" = 1 ]; then
-    apt-get update && apt-get install -y --no-install-recommends beanstalkd redis-server postgresql \
-        || exit 1
+    apt-get update || exit 1
+    apt-get install -y --no-install-recommends beanstalkd redis-server postgresql || exit 1
 fi
 if [ -e "$dir" ]; then
     echo "peers.sh: $dir exists; is another run under way?" >&2

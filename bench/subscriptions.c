@@ -8,7 +8,7 @@
 ** where the commit is shared and matching weighs most. Then what subscribing and unsubscribing
 ** cost among so many.
 **
-** Target: eb_publish >= 0.9 of the same with one subscription, stored, matched, run and done.
+** Goal: eb_publish >= 0.9 of the same with one subscription, stored, matched, run and done.
 */
 #define EVENTBUS_IMPLEMENTATION
 #include "eventbus.h"
@@ -115,7 +115,6 @@ static void measure(side *sides, b_anchor *a, int batch)
 {
     const char *level = b_durability(DURABILITY);
     b_samples rate[BUSES], ratio[BUSES], to_one[BUSES], one;
-    char figure[120], what[80];
     int turn, turns = b_turns(TURNS), k;
     memset(rate, 0, sizeof rate);
     memset(ratio, 0, sizeof ratio);
@@ -135,15 +134,13 @@ static void measure(side *sides, b_anchor *a, int batch)
            batch ? "eb_send 100, then eb_pump" : "eb_publish", level, turns, a->repeated,
            b_median(&a->rates));
     for (k = 0; k < BUSES; k++) {
-        printf("   %-40s %7.0f/s   %.2f [%.2f .. %.2f] of one   %.2f a\n", names[k],
-               b_median(&rate[k]), b_median(&to_one[k]), b_min(&to_one[k]), b_max(&to_one[k]),
-               b_median(&ratio[k]));
+        printf("   %-40s %7.0f/s   %s of one   %.2f a\n", names[k], b_median(&rate[k]),
+               b_spread(&to_one[k]), b_median(&ratio[k]));
         if (k > 0 && !batch) {
-            snprintf(what, sizeof what, "eb_publish, %s", k == 3 ? "10,000 mixed" : names[k]);
-            snprintf(figure, sizeof figure, "%.2f [%.2f .. %.2f] of one, %.2f a, %.0f/s",
-                     b_median(&to_one[k]), b_min(&to_one[k]), b_max(&to_one[k]),
-                     b_median(&ratio[k]), b_median(&rate[k]));
-            b_verdict(level, what, figure, ">= 0.9", b_median(&to_one[k]) >= 0.9);
+            b_verdict(level, b_text("eb_publish, %s", k == 3 ? "10,000 mixed" : names[k]),
+                      b_rate(&rate[k]), b_rate(&a->rates),
+                      b_text("%s of one", b_spread(&to_one[k])), ">= 0.9",
+                      b_median(&to_one[k]) >= 0.9);
         }
         b_free(&rate[k]), b_free(&ratio[k]), b_free(&to_one[k]);
     }

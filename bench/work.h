@@ -21,7 +21,7 @@ typedef struct w_job {
     const char *name;
     int kind;            /* of bus */
     int threads, batch;  /* batch 0: eb_post, EB_NONE: eb_publish, else events per eb_send */
-    double full, normal; /* at least so many times a; 0: no target, for the charts */
+    double full, normal; /* at least so many times a; 0: no goal, for the charts */
 } w_job;
 
 /* a = raw SQLite, one INSERT per transaction into a lean table, same durability, same seconds. */

@@ -50,15 +50,16 @@ limited() {
 
 # Sanitizer reports go to files, so that a report in a child process is not overlooked: whoever ran a
 # program calls reported, which is true, and prints them, if there are any.
-reports=$OUT/reports
-if [ "${SANITIZER:-}" ]; then
+reports_to() {
+    reports=$1
+    [ "${SANITIZER:-}" ] || return 0
     mkdir -p "$reports"
-    rm -f "$reports"/*
-    common="halt_on_error=1:log_path=$reports/r"
-    export ASAN_OPTIONS="$common:detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1"
-    export UBSAN_OPTIONS="$common:print_stacktrace=1"
-    export TSAN_OPTIONS="$common:second_deadlock_stack=1:suppressions=$tests/tsan.supp"
-fi
+    rm -rf "$reports"/*
+    every="halt_on_error=1:log_path=$reports/r"
+    export ASAN_OPTIONS="$every:detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1"
+    export UBSAN_OPTIONS="$every:print_stacktrace=1"
+    export TSAN_OPTIONS="$every:second_deadlock_stack=1:suppressions=$tests/tsan.supp"
+}
 reported() {
     [ "${SANITIZER:-}" ] || return 1
     set -- "$reports"/*

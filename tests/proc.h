@@ -60,20 +60,22 @@
         }                                                                                          \
     } while (0)
 
-T_UNUSED static int64_t p_ms(void)
+T_UNUSED static int64_t p_us(void)
 {
     struct timespec ts;
     clock_gettime(CLOCK_MONOTONIC, &ts);
-    return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
+    return (int64_t)ts.tv_sec * 1000000 + ts.tv_nsec / 1000;
 }
+T_UNUSED static int64_t p_ms(void) { return p_us() / 1000; }
 
-T_UNUSED static void p_nap(int ms)
+T_UNUSED static void p_nap_us(int64_t us)
 {
     struct timespec ts;
-    ts.tv_sec = ms / 1000;
-    ts.tv_nsec = (long)(ms % 1000) * 1000000L;
+    ts.tv_sec = (time_t)(us / 1000000);
+    ts.tv_nsec = (long)(us % 1000000) * 1000L;
     while (nanosleep(&ts, &ts) != 0 && errno == EINTR) continue;
 }
+T_UNUSED static void p_nap(int ms) { p_nap_us((int64_t)ms * 1000); }
 
 /* Flags and counters that several threads touch. */
 T_UNUSED static int p_get(const int *p) { return __atomic_load_n(p, __ATOMIC_SEQ_CST); }
@@ -285,8 +287,8 @@ enum { P_CHILD_IN = 3, P_CHILD_OUT = 4 };
 extern char **environ;
 static const char *p_self = "/proc/self/exe";
 
-/* Call first in main: remembers how to start this program again. T_SELF names a script that does, for
-** a program that runs in an emulator. */
+/* Call first in main: remembers how to start this program again. T_SELF names a script that does,
+** for a program that runs in an emulator. */
 T_UNUSED static void p_proc_init(char **argv)
 {
     signal(SIGPIPE, SIG_IGN);

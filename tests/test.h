@@ -1,5 +1,5 @@
-/* test.h - what all tests share: the bus with its implementation, greatest, a scratch folder, a clock
-** that only moves when told, a log that remembers, and the two drivers.
+/* test.h - what all tests share: the bus with its implementation, greatest, a scratch folder, a
+** clock that only moves when told, a log that remembers, and the two drivers.
 **
 ** Every tests/test_*.c is one program: it includes this file once and may call ebi_ functions.
 */
@@ -67,7 +67,8 @@ T_UNUSED static const char *t_path(const char *name)
     char *path = ring[turn++ & 7], victim[440];
     const char *dir = getenv("TMPDIR");
     size_t i;
-    snprintf(path, sizeof ring[0], "%s/eb-test-%ld-%s.db", dir ? dir : "/tmp", (long)getpid(), name);
+    snprintf(path, sizeof ring[0], "%s/eb-test-%ld-%s.db", dir ? dir : "/tmp", (long)getpid(),
+             name);
     for (i = 0; i < sizeof tail / sizeof *tail; i++) {
         snprintf(victim, sizeof victim, "%s%s", path, tail[i]);
         remove(victim);
@@ -327,7 +328,7 @@ T_UNUSED static int t_utf8_ok(const char *text, size_t len)
 }
 
 /* Reads last_error: returns how many texts the JSON array holds, -1 if it is not exactly one array
-** of strings, 0 for NULL; the text number `index` (from 0) is decoded into buf ("" if not there). */
+** of strings, 0 for NULL; text number `index` (from 0) is decoded into buf ("" if not there). */
 T_UNUSED static int t_errors(const char *json, int index, char *buf, size_t cap)
 {
     const char *p = json;

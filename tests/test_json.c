@@ -1,4 +1,4 @@
-/* The JSON rules of payload and metadata, seen through eb_send: RFC 8259, UTF-8, nesting at most 128.
+/* The JSON rules of payload and metadata, seen through eb_send: RFC 8259, UTF-8, nesting up to 128.
 **
 ** The bus is never started: only what is accepted and what is refused matters here. */
 #include "test.h"
@@ -553,7 +553,8 @@ typedef struct reader {
 
 static void ref_space(reader *r)
 {
-    while (r->p < r->end && (*r->p == ' ' || *r->p == '\t' || *r->p == '\n' || *r->p == '\r')) r->p++;
+    while (r->p < r->end &&
+           (*r->p == ' ' || *r->p == '\t' || *r->p == '\n' || *r->p == '\r')) r->p++;
 }
 
 static int ref_take(reader *r, const char *word)
@@ -662,7 +663,7 @@ TEST second_opinion_agrees_with_the_table(void)
     PASS();
 }
 
-/* Valid texts with a byte or two changed, inserted, removed or repeated: near misses of all kinds. */
+/* Valid texts with a byte or two changed, inserted, removed or repeated: near misses. */
 TEST mutated_texts_get_the_same_verdict_from_a_second_opinion(void)
 {
     static const char *const seeds[] = {
@@ -672,7 +673,8 @@ TEST mutated_texts_get_the_same_verdict_from_a_second_opinion(void)
         "\"\xC3\xA4\xE2\x82\xAC\xF0\x9F\x98\x80\"",
         " { \"k\" : [ ] , \"\" : \"\" } ",
     };
-    static const char spice[] = "{}[]\",:\\/ \t\n0123456789+-.eEtrufalsn\x80\xBF\xC2\xE0\xED\xF4\xFF\x01";
+    static const char spice[] = "{}[]\",:\\/ \t\n0123456789+-.eEtrufalsn"
+                                "\x80\xBF\xC2\xE0\xED\xF4\xFF\x01";
     int round, valid = 0;
     dice_state = 8259u;
     for (round = 0; round < 6000; round++) {

@@ -1,4 +1,5 @@
-/* test_misuse.c - what a host program does wrong: fork, NULL, closing twice or the wrong thing. */
+/* test_misuse.c - what a host program does wrong: fork, NULL, closing twice or the wrong thing,
+** options and keys that are out of range, destroying the bus from inside a handler. */
 #include "proc.h"
 
 static p_seen seen;
@@ -310,6 +311,136 @@ TEST list_may_be_freed_twice(void)
     PASS();
 }
 
+/* ---- options and messages that are out of range ---------------------------------------------- */
+
+static char long_name[300];
+
+/* Makes the n-th mistake; 0: there are fewer. */
+static int wrong_option(int n, eb_options *o)
+{
+    switch (n) {
+    case 0: o->workers = -2; return 1;
+    case 1: o->workers = 1025; return 1;
+    case 2: o->durability = -1; return 1;
+    case 3: o->durability = EB_DURABLE_OFF + 1; return 1;
+    case 4: o->on_unmatched = -1; return 1;
+    case 5: o->on_unmatched = EB_UNMATCHED_KEEP + 1; return 1;
+    case 6: o->shared = 1; return 1;
+    case 7: o->lease_ms = -2; return 1;
+    case 8: o->retention_ms = -2; return 1;
+    case 9: o->max_pending = -2; return 1;
+    case 10: o->node_id = ""; return 1;
+    case 11: o->node_id = "two words"; return 1;
+    case 12: o->node_name = long_name; return 1;
+    case 13: o->handler_timeout_ms = -2; return 1;
+    case 14: o->shutdown_timeout_ms = -2; return 1;
+    case 15: o->idle_poll_ms = -2; return 1;
+    case 16: o->busy_timeout_ms = -2; return 1;
+    case 17: o->retry.max_retries = -2; return 1;
+    case 18: o->clock.now_ms = t_now; return 1;
+    case 19: {
+        static t_time time;
+        o->clock = t_clock(&time);
+        o->workers = 1;
+        return 1;
+    }
+    case 20: o->ns = "no spaces"; return 1;
+    case 21: o->vfs = "no such vfs"; return 1;
+    default: return 0;
+    }
+}
+
+TEST options_out_of_range_are_refused(void)
+{
+    eb_options good = t_options(t_path("options")), o;
+    eb_bus *bus = NULL;
+    char msg[300];
+    int n;
+    memset(long_name, 'n', sizeof long_name - 1);
+    good.workers = EB_NONE;
+    for (n = 0;; n++) {
+        o = good;
+        if (!wrong_option(n, &o)) break;
+        T_IS(EB_ERR_ARG, eb_open(&bus, &o));
+        ASSERT_EQ(NULL, bus);
+        P_WITHIN(10, sizeof msg - 1, eb_errmsg(msg, sizeof msg));
+    }
+    P_EQ(22, n);
+    o = good; /* the largest and smallest that are none */
+    o.workers = EB_NONE;
+    o.durability = EB_DURABLE_OFF;
+    o.lease_ms = o.retention_ms = o.max_pending = o.idle_poll_ms = o.busy_timeout_ms = EB_NONE;
+    o.max_payload_bytes = SIZE_MAX;
+    long_name[255] = 0;
+    o.node_id = o.node_name = long_name;
+    bus = t_open(&o);
+    T_OK(eb_start(bus));
+    T_OK(eb_publish(bus, "x", NULL, NULL));
+    eb_destroy(bus);
+    PASS();
+}
+
+TEST message_keys_out_of_range_are_refused(void)
+{
+    static const char *const wrong[] = {"", "two words", "tab\t", "\x7f", "\xC3", "\xC2\x85"};
+    eb_options o = t_options(t_path("keys"));
+    eb_bus *bus = t_open(&o);
+    eb_message m[2];
+    size_t i;
+    memset(m, 0, sizeof m);
+    m[0].type = m[1].type = "x";
+    memset(long_name, 'k', sizeof long_name - 1);
+    for (i = 0; i <= sizeof wrong / sizeof *wrong; i++) {
+        const char *key = i < sizeof wrong / sizeof *wrong ? wrong[i] : long_name;
+        m[1].ordering_key = key;
+        T_IS(EB_ERR_ARG, eb_send(bus, m, 2, NULL));
+        m[1].ordering_key = NULL;
+        m[1].idempotency_key = key;
+        T_IS(EB_ERR_ARG, eb_send(bus, m, 2, NULL));
+        m[1].idempotency_key = NULL;
+    }
+    P_EQ(0, t_stored(o.path));
+    long_name[255] = 0;
+    m[1].ordering_key = m[1].idempotency_key = long_name;
+    T_OK(eb_send(bus, m, 2, NULL));
+    P_EQ(2, t_stored(o.path));
+    eb_destroy(bus);
+    PASS();
+}
+
+/* ---- destroying from inside ------------------------------------------------------------------ */
+
+static eb_result destroys(eb_delivery *d, void *user)
+{
+    (void)user;
+    eb_destroy(d->bus);
+    return d->event ? EB_OK : EB_FAILED;
+}
+
+/* Forbidden, but nothing is freed under the handler's feet: it is a shutdown that says so. */
+TEST destroy_inside_a_handler_only_shuts_down(int workers)
+{
+    static t_log log;
+    eb_options o = t_options(t_path("inside"));
+    int i, said = 0;
+    eb_bus *bus;
+    o.workers = workers;
+    o.logger = t_logger(&log);
+    bus = t_open(&o);
+    T_OK(eb_subscribe(bus, "*", destroys, NULL, NULL, NULL));
+    T_OK(eb_start(bus));
+    T_OK(eb_post(bus, "x", NULL, NULL));
+    if (workers == EB_NONE) T_OK(eb_pump(bus, EB_NONE, NULL));
+    P_EVENTUALLY(eb_post(bus, "y", NULL, NULL) == EB_ERR_SHUTDOWN);
+    T_OK(eb_shutdown(bus));
+    for (i = 0; i < log.count && i < 256; i++)
+        said += strstr(log.items[i].message, "eb_destroy") != NULL;
+    P_EQ(1, said);
+    eb_destroy(bus);
+    P_EQ(1, p_rows(o.path, "status = 'done' AND type = 'x'"));
+    PASS();
+}
+
 SUITE(misuse)
 {
 #ifndef _WIN32
@@ -322,6 +453,10 @@ SUITE(misuse)
     RUN_TEST(closing_the_store_of_a_bus_is_harmless);
     RUN_TEST(store_outlives_the_bus_it_was_opened_beside);
     RUN_TEST(list_may_be_freed_twice);
+    RUN_TEST(options_out_of_range_are_refused);
+    RUN_TEST(message_keys_out_of_range_are_refused);
+    RUN_TESTp(destroy_inside_a_handler_only_shuts_down, EB_NONE);
+    RUN_TESTp(destroy_inside_a_handler_only_shuts_down, 2);
 }
 
 GREATEST_MAIN_DEFS();

@@ -117,9 +117,9 @@ static const t_logged *logged(int k)
 
 static eb_store *store(void) { return eb_bus_store(B.bus); }
 
-/* Pumps until nothing is left, moving the clock exactly by what the bus asks for; before each wait is
-** over it checks that one millisecond less is not enough. Writes the waits; returns their number, or
-** -1 if the bus did something else. */
+/* Pumps until nothing is left, moving the clock exactly by what the bus asks for; before each wait
+** is over it checks that one millisecond less is not enough. Writes the waits; returns their
+** number, or -1 if the bus did something else. */
 static int run_out(int64_t *waits, int cap)
 {
     int n = 0;
@@ -274,7 +274,7 @@ TEST no_max_delay_means_no_cap(void)
     PASS();
 }
 
-/* ---- numbers that overflow a careless formula -------------------------------------------------- */
+/* ---- numbers that overflow a careless formula ------------------------------------------------ */
 
 TEST thousand_retries_with_an_absurd_multiplier_keep_the_cap(void)
 {
@@ -598,7 +598,7 @@ TEST schedule_of_a_subscription_brings_its_own_number(void)
     PASS();
 }
 
-/* Two handlers with policies of their own: whoever fails decides the wait and whether that was it. */
+/* Two handlers with policies of their own: whoever fails decides the wait, and whether it dies. */
 typedef struct pair {
     int calls, fail_on; /* bit n: fail in attempt n */
 } pair;
@@ -689,8 +689,8 @@ TEST rejected_after_failures_keeps_all_errors(void)
 
 TEST snooze_spends_no_attempt(void)
 {
-    static const step steps[] = {{SNOOZE, NULL, 100, 0}, {SNOOZE, NULL, 1, 0}, {SNOOZE, NULL, 100000, 0},
-                                 {OK, NULL, 0, 0}};
+    static const step steps[] = {{SNOOZE, NULL, 100, 0}, {SNOOZE, NULL, 1, 0},
+                                 {SNOOZE, NULL, 100000, 0}, {OK, NULL, 0, 0}};
     int64_t waits[8];
     int i;
     setup("snooze");
@@ -963,7 +963,8 @@ TEST event_stays_processing_between_retries(void)
     t_advance(&B.t, 50);
     T_OK(eb_pump(B.bus, EB_NONE, NULL));
     ASSERT_EQ(EB_PROCESSING, t_status(store(), B.id.str));
-    ASSERT_STR_EQ("processing", t_sql_text(B.path, "SELECT status FROM events", status, sizeof status));
+    ASSERT_STR_EQ("processing",
+                  t_sql_text(B.path, "SELECT status FROM events", status, sizeof status));
     ASSERT_EQ(1, t_sql_int(B.path, "SELECT retry_count FROM events"));
     ASSERT_STR_EQ("2026-11-18T05:32:10.000Z",
                   t_sql_text(B.path, "SELECT created_at FROM events", created, sizeof created));
@@ -1164,7 +1165,7 @@ TEST every_failed_attempt_is_logged_the_last_one_too(void)
         char text[40];
         if (e->attempt <= 0) continue;
         snprintf(text, sizeof text, "failure %d", k + 1);
-        ASSERT(e->level == EB_LOG_WARN || e->level == EB_LOG_ERROR); /* the default log prints both */
+        ASSERT(e->level == EB_LOG_WARN || e->level == EB_LOG_ERROR); /* the default prints both */
         ASSERT(e->message[0] != 0);
         ASSERT_STR_EQ(B.id.str, e->event_id);
         ASSERT_STR_EQ("order.made", e->type);
@@ -1209,11 +1210,63 @@ TEST control_characters_are_escaped_in_the_log(void)
     PASS();
 }
 
+static eb_result says_no(eb_delivery *d, void *user)
+{
+    (void)user;
+    return eb_fail(d, "a \"quoted\" reason");
+}
+
+/* Without a logger of one's own: stderr, one JSON object per line, one line per failed attempt. */
+TEST default_logger_writes_json_lines(void)
+{
+    char text[4000] = "", path[440], *line, *end;
+    eb_options o = t_options(t_path("stderr"));
+    int saved, file, attempts = 0;
+    int64_t got;
+    eb_bus *bus;
+    memset(&o.logger, 0, sizeof o.logger);
+    o.retry.max_retries = 1;
+    snprintf(path, sizeof path, "%s.log", o.path);
+    bus = t_open(&o);
+    T_OK(eb_subscribe(bus, "*", says_no, NULL, NULL, NULL));
+    T_OK(eb_start(bus));
+    fflush(stderr);
+    saved = dup(2);
+    file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    ASSERT(saved >= 0 && file >= 0 && dup2(file, 2) == 2);
+    (void)eb_publish(bus, "mail", NULL, NULL);
+    fflush(stderr);
+    dup2(saved, 2);
+    close(saved);
+    lseek(file, 0, SEEK_SET);
+    got = read(file, text, sizeof text - 1);
+    close(file);
+    remove(path);
+    ASSERT(got > 0);
+    text[got] = 0;
+    for (line = text; *line; line = end + 1) {
+        end = strchr(line, '\n');
+        ASSERT(end != NULL);
+        *end = 0;
+        ASSERTm(line, ebi_json_valid(line, strlen(line)));
+        ASSERT(strstr(line, "\"type\":\"mail\"") && strstr(line, "\"event_id\":\""));
+        ASSERT(strstr(line, "\"error\":\"a \\\"quoted\\\" reason\""));
+        attempts++;
+        ASSERTm(line, strstr(line, attempts == 1 ? "\"attempt\":1,\"max_attempts\":2,"
+                                                 : "\"attempt\":2,\"max_attempts\":2,"
+                                                   "\"next_delay_ms\":-1") != NULL);
+    }
+    ASSERT_EQ(2, attempts);
+    eb_destroy(bus);
+    PASS();
+}
+
 /* ---- time limits ----------------------------------------------------------------------------- */
 
 TEST handler_that_took_too_long_failed_whatever_it_returned(void)
 {
-    static const step steps[] = {{OK, NULL, 0, 30001}, {REJECT, "late", 0, 40000}, {OK, NULL, 0, 29999}};
+    static const step steps[] = {{OK, NULL, 0, 30001}, {REJECT, "late", 0, 40000},
+                                 {OK, NULL, 0, 29999}};
     char text[300];
     setup("timeout");
     script_is(steps, 3);
@@ -1338,7 +1391,7 @@ TEST each_handler_has_the_whole_time_limit(void)
     PASS();
 }
 
-/* ---- eb_extend and eb_cancelled ---------------------------------------------------------------- */
+/* ---- eb_extend and eb_cancelled -------------------------------------------------------------- */
 
 typedef struct extender {
     int64_t before_ms, more_ms, after_ms; /* run, extend, run on */
@@ -1443,7 +1496,7 @@ TEST extend_takes_extreme_numbers(void)
     PASS();
 }
 
-/* ---- restarts and order ------------------------------------------------------------------------ */
+/* ---- restarts and order ---------------------------------------------------------------------- */
 
 TEST waiting_for_a_retry_survives_a_restart(void)
 {
@@ -1593,6 +1646,7 @@ SUITE(errors_and_log)
     RUN_TEST(every_failed_attempt_is_logged_the_last_one_too);
     RUN_TEST(success_logs_no_attempt);
     RUN_TEST(control_characters_are_escaped_in_the_log);
+    RUN_TEST(default_logger_writes_json_lines);
 }
 
 SUITE(time_limits)

@@ -1078,12 +1078,63 @@ SUITE(meanwhile)
 }
 #endif
 
+/* ---- leaving in the middle of a batch -------------------------------------------------------- */
+
+enum { BATCH_EVENTS = 60, BATCH_LEAVES_AT = 40 };
+static struct { eb_id id; int calls, left; } batch;
+
+static eb_result leaves_in_the_middle(eb_delivery *d, void *user)
+{
+    (void)user;
+    if (++batch.calls == BATCH_LEAVES_AT) batch.left = eb_unsubscribe(d->bus, batch.id.str) == EB_OK;
+    return EB_OK;
+}
+
+/* Quick handlers are claimed for in batches. What was claimed for the one that left goes back as if
+** it had never been claimed: no attempt is spent, and the next handler gets it. */
+TEST rest_of_a_batch_goes_back_untried(void)
+{
+    t_time time;
+    eb_message m[BATCH_EVENTS];
+    p_seen seen;
+    const char *path = t_path("batch");
+    eb_options o = t_options(path);
+    eb_bus *bus;
+    int i;
+    memset(&batch, 0, sizeof batch);
+    memset(&seen, 0, sizeof seen);
+    memset(m, 0, sizeof m);
+    for (i = 0; i < BATCH_EVENTS; i++) m[i].type = "x";
+    o.workers = EB_NONE;
+    o.clock = t_clock(&time); /* it stands still: every handler is quick */
+    o.on_unmatched = EB_UNMATCHED_KEEP;
+    bus = t_open(&o);
+    T_OK(eb_subscribe(bus, "*", leaves_in_the_middle, NULL, NULL, &batch.id));
+    T_OK(eb_send(bus, m, BATCH_EVENTS, NULL));
+    T_OK(eb_start(bus));
+    T_OK(eb_pump(bus, EB_NONE, NULL));
+    P_EQ(BATCH_LEAVES_AT, batch.calls);
+    P_EQ(1, batch.left);
+    P_EQ(BATCH_LEAVES_AT, p_rows(path, "status = 'done'"));
+    P_EQ(BATCH_EVENTS - BATCH_LEAVES_AT, p_rows(path, "status = 'pending' AND retry_count = 0"));
+    T_OK(eb_subscribe(bus, "*", p_record, &seen, NULL, NULL));
+    T_OK(eb_pump(bus, EB_NONE, NULL));
+    P_EQ(BATCH_EVENTS - BATCH_LEAVES_AT, seen.calls);
+    P_EQ(1, seen.attempt);
+    P_EQ(BATCH_EVENTS, p_rows(path, "status = 'done' AND retry_count = 0"));
+    eb_destroy(bus);
+    PASS();
+}
+
+SUITE(batches) { RUN_TEST(rest_of_a_batch_goes_back_untried); }
+
 GREATEST_MAIN_DEFS();
 
 int main(int argc, char **argv)
 {
     GREATEST_MAIN_BEGIN();
     T_RUN_BOTH(subscribe);
+    RUN_SUITE(batches);
 #ifndef EB_NO_THREADS
     t_pump_mode = 0;
     RUN_SUITE(meanwhile);

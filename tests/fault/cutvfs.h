@@ -8,10 +8,11 @@
 ** are plain memory and die with the machine.
 **
 ** Every write, truncation, creation and deletion is a point where the power can go, every sync is
-** two of them, before and after it. The points are counted; cv_cut_at() arms one. From there on
-** every call fails, so that a bus can be destroyed without touching the disk again, and what is left
-** is the state at the cut. cv_survivor() makes the disk that the next start finds: un-synced data is
-** kept, dropped, or each piece kept, dropped, or torn into 512-byte sectors, some with garbage.
+** two of them, before and after it. The points are counted; cut_at arms one. From there on
+** every call fails, so that a bus can be destroyed without touching the disk again, and what is
+** left is the state at the cut. cv_survivor() makes the disk that the next start finds: un-synced
+** data is kept, dropped, or each piece kept, dropped, or torn into 512-byte sectors, some with
+** garbage.
 **
 ** cv_fail() makes the n-th call of one kind fail instead, once or for a while. A failed sync can
 ** also do what Linux does: forget that the pages were dirty (see CV_FAIL_SYNC_LOSES).
@@ -21,16 +22,13 @@
 #ifndef CUTVFS_H
 #define CUTVFS_H
 #include "sqlite3.h"
+#include "luck.h"
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#if defined(__GNUC__)
-#define CV_FN __attribute__((unused)) static
-#else
-#define CV_FN static
-#endif
+#define CV_FN LUCK_FN
 
 enum { CV_SECTOR = 512, CV_NAMES = 16, CV_PAST = 32, CV_NAME_MAX = 80, CV_REGIONS = 16 };
 
@@ -44,29 +42,7 @@ enum {
     CV_FAIL_OPEN, CV_FAIL_DELETE, CV_FAIL_LOCK, CV_FAIL_SHM, CV_FAIL_KINDS
 };
 
-/* ---- random numbers: the same everywhere for the same seed ------------------------------------ */
-
-typedef struct cv_random { uint64_t state; } cv_random;
-
-CV_FN uint64_t cv_next(cv_random *r)
-{
-    uint64_t z = (r->state += UINT64_C(0x9E3779B97F4A7C15));
-    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return z ^ (z >> 31);
-}
-/* 0 to n - 1; n > 0 */
-CV_FN int cv_below(cv_random *r, int n) { return (int)(cv_next(r) % (uint64_t)n); }
-/* A generator of its own for everything that has a number. */
-CV_FN cv_random cv_seeded(uint64_t seed, uint64_t stream)
-{
-    cv_random r;
-    r.state = seed * UINT64_C(0xD1342543DE82EF95) + stream * UINT64_C(0x9E6C63D0876A9A47) + 1;
-    cv_next(&r);
-    return r;
-}
-
-/* ---- the disk ----------------------------------------------------------------------------------- */
+/* ---- the disk -------------------------------------------------------------------------------- */
 
 typedef struct cv_bytes {
     unsigned char *at;
@@ -220,7 +196,7 @@ CV_FN void cv_names_sync(cv_disk *d)
     }
 }
 
-/* ---- points, faults ------------------------------------------------------------------------------ */
+/* ---- points, faults -------------------------------------------------------------------------- */
 
 /* A point where the power can go. 1: it is gone. */
 CV_FN int cv_point(cv_disk *d)
@@ -250,7 +226,7 @@ CV_FN void cv_fail(cv_disk *d, int kind, int64_t n, int64_t times)
     d->fail_times = times;
 }
 
-/* ---- un-synced data ------------------------------------------------------------------------------ */
+/* ---- un-synced data -------------------------------------------------------------------------- */
 
 CV_FN void cv_op_add(cv_inode *n, size_t from, const void *data, size_t len)
 {
@@ -280,11 +256,11 @@ CV_FN void cv_inode_sync(cv_inode *n)
 }
 
 /* One write that the cut caught half way: each sector it touches is new, old, or garbage. */
-CV_FN void cv_op_tear(cv_bytes *b, const cv_op *op, int harms_neighbours, cv_random *r)
+CV_FN void cv_op_tear(cv_bytes *b, const cv_op *op, int harms_neighbours, luck *r)
 {
     size_t at = op->from, end = op->from + op->len, stop, i;
     while (at < end) {
-        int fate = cv_below(r, 8);
+        int fate = luck_below(r, 8);
         stop = (at / CV_SECTOR + 1) * CV_SECTOR;
         if (stop > end) stop = end;
         if (fate < 4) {
@@ -294,7 +270,7 @@ CV_FN void cv_op_tear(cv_bytes *b, const cv_op *op, int harms_neighbours, cv_ran
             size_t to = harms_neighbours ? from + CV_SECTOR : stop;
             if (b->size < stop) cv_resize(b, stop);
             if (to > b->size) to = b->size;
-            for (i = from; i < to; i++) b->at[i] = (unsigned char)cv_next(r);
+            for (i = from; i < to; i++) b->at[i] = (unsigned char)luck_next(r);
         }
         at = stop;
     }
@@ -302,27 +278,27 @@ CV_FN void cv_op_tear(cv_bytes *b, const cv_op *op, int harms_neighbours, cv_ran
 
 /* What is left of a file: its platter, and of the rest what the mix says. */
 CV_FN void cv_inode_survive(const cv_inode *n, cv_bytes *out, int mix, int harms_neighbours,
-                            cv_random *r)
+                            luck *r)
 {
     const cv_op *op;
     int fate;
     cv_resize(out, n->platter.size);
     if (n->platter.size) memcpy(out->at, n->platter.at, n->platter.size);
     for (op = n->ops; op && mix != CV_DROP; op = op->next) {
-        fate = mix == CV_KEEP ? 0 : cv_below(r, 20);
+        fate = mix == CV_KEEP ? 0 : luck_below(r, 20);
         if (fate < (op->data ? 9 : 10)) cv_op_apply(out, op);
         else if (op->data && fate >= 16) cv_op_tear(out, op, harms_neighbours, r);
     }
 }
 
-/* The disk that the next start finds after the power went. d is not changed, so that it can be asked
-** again, with another mix. Not armed for anything.
+/* The disk that the next start finds after the power went. d is not changed, so that it can be
+** asked again, with another mix. Not armed for anything.
 **
 ** A disk that harms the bytes beside a write does so in its first cut only. SQLite pads a commit in
 ** the WAL to the end of its sector for such disks; but if the cut takes the padding, the commit is
 ** found again and the next one is written right behind it, into the same sector, where a second cut
 ** can harm it. That is a limit of SQLite on disks which nobody sells any more. */
-CV_FN cv_disk *cv_survivor(const cv_disk *d, int mix, cv_random *r)
+CV_FN cv_disk *cv_survivor(const cv_disk *d, int mix, luck *r)
 {
     cv_disk *out = cv_disk_new(d->safe_overwrite);
     int i, pick;
@@ -330,7 +306,7 @@ CV_FN cv_disk *cv_survivor(const cv_disk *d, int mix, cv_random *r)
     for (i = 0; i < d->name_count; i++) {
         const cv_name *e = &d->names[i];
         cv_inode *fresh;
-        pick = mix == CV_KEEP ? e->count - 1 : mix == CV_DROP ? 0 : cv_below(r, e->count);
+        pick = mix == CV_KEEP ? e->count - 1 : mix == CV_DROP ? 0 : luck_below(r, e->count);
         if (!e->past[pick]) continue;
         fresh = cv_inode_new(out);
         cv_inode_survive(e->past[pick], &fresh->platter, mix, d->harms_neighbours, r);
@@ -371,7 +347,7 @@ CV_FN cv_disk *cv_after_kill(const cv_disk *d)
     return out;
 }
 
-/* ---- files --------------------------------------------------------------------------------------- */
+/* ---- files ----------------------------------------------------------------------------------- */
 
 CV_FN cv_file *cv_cast(sqlite3_file *f) { return (cv_file *)(void *)f; }
 
@@ -510,7 +486,7 @@ CV_FN int cv_characteristics(sqlite3_file *file)
     return cv_cast(file)->disk->safe_overwrite ? SQLITE_IOCAP_POWERSAFE_OVERWRITE : 0;
 }
 
-/* ---- shared memory ------------------------------------------------------------------------------- */
+/* ---- shared memory --------------------------------------------------------------------------- */
 
 CV_FN int cv_shm_map(sqlite3_file *file, int region, int size, int extend, void volatile **out)
 {
@@ -563,7 +539,7 @@ CV_FN int cv_shm_unmap(sqlite3_file *file, int delete_it)
     return SQLITE_OK;
 }
 
-/* ---- names ---------------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 static const sqlite3_io_methods cv_methods = {
     2,          cv_close,         cv_read,     cv_write,       cv_truncate,

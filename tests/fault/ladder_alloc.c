@@ -7,21 +7,22 @@
 ** or succeed; both allocators must balance when the bus is closed; the same bus must work
 ** afterwards; the ledger must agree.
 **
-**     ladder_alloc                  everything
-**     ladder_alloc once             one half of it; sticky: the other
+**     ladder_alloc                       everything
+**     ladder_alloc every 40              every 40th step only
 **     ladder_alloc post sqlite once 17   one step alone; every failure prints this line
+**
+** Files and ledgers that were judged before are not judged again; FAULT_THOROUGH=1 in the
+** environment: always. make -C tests quick T=ladder_alloc, then tests/build/plain/ladder_alloc
 */
 #include "scenes.h"
 
-/* ---- two allocators that fail
-** ------------------------------------------------------------------- */
+/* ---- two allocators that fail ---------------------------------------------------------------- */
 
 enum { OURS = 1, SQLITES = 2 };
 
 static struct {
     int who, sticky; /* who 0: nobody */
     int64_t at, count, fired;
-    int64_t balance; /* blocks of ours that are not freed */
 } mem;
 static sqlite3_mem_methods real_mem;
 
@@ -36,20 +37,7 @@ static int mem_step(int who)
     return 1;
 }
 
-static void *our_resize(void *ptr, size_t size, void *user)
-{
-    void *at;
-    (void)user;
-    if (size == 0) {
-        if (ptr) __atomic_add_fetch(&mem.balance, -1, __ATOMIC_SEQ_CST);
-        free(ptr);
-        return NULL;
-    }
-    at = mem_step(OURS) ? NULL : realloc(ptr, size);
-    if (at && !ptr) __atomic_add_fetch(&mem.balance, 1, __ATOMIC_SEQ_CST);
-    return at;
-}
-
+static int ours_fail(void) { return mem_step(OURS); }
 static void *sqlite_malloc(int size) { return mem_step(SQLITES) ? NULL : real_mem.xMalloc(size); }
 static void *sqlite_realloc(void *ptr, int size)
 {
@@ -70,21 +58,20 @@ static void mem_install(void)
     T_MUST(sqlite3_config(SQLITE_CONFIG_LOOKASIDE, 0, 0) == SQLITE_OK);
 }
 
-/* ---- one step
-** ------------------------------------------------------------------------------------ */
+/* ---- one step -------------------------------------------------------------------------------- */
 
 static const struct { const char *name; int who; } kinds[] = {{"ours", OURS}, {"sqlite", SQLITES}};
 enum { KINDS = (int)(sizeof kinds / sizeof *kinds) };
 static const char *const modes[] = {"once", "sticky"};
 
-static struct { int who, sticky; int64_t at; } plan;
+static struct { int kind, sticky; int64_t at; } plan;
 
 static void arm(void)
 {
     mem.count = mem.fired = 0;
     mem.at = plan.at;
     mem.sticky = plan.sticky;
-    __atomic_store_n(&mem.who, plan.who, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&mem.who, kinds[plan.kind].who, __ATOMIC_SEQ_CST);
 }
 
 /* Out of memory is said as such. A commit that was cut short by it may be "unknown"; waiting for
@@ -96,45 +83,22 @@ static int allowed(const char *call, eb_result rc)
 }
 
 /* The scene with the at-th allocation failing; 0: it noticed nothing, there are fewer. */
-static int step(const scene *s, int kind, int sticky, int64_t at)
+static int rung(const scene *s, int64_t at)
 {
-    sqlite3_int64 used;
-    int64_t balance = mem.balance, noticed;
-    used = sqlite3_memory_used();
-    snprintf(scene_command, sizeof scene_command, "./ladder_alloc %s %s %s %lld", s->name,
-             kinds[kind].name, modes[sticky], (long long)at);
-    plan.who = kinds[kind].who;
-    plan.sticky = sticky;
     plan.at = at;
-    scene_prepare(s);
-    scene_play(s, arm);
-    noticed = mem.fired;
-    if (mem.balance != balance) scene_bad("%d blocks of ours leak", (int)(mem.balance - balance));
-    if (sqlite3_memory_used() != used)
-        scene_bad("%d bytes of SQLite's leak", (int)(sqlite3_memory_used() - used));
-    scene_check();
-    return noticed > 0;
+    snprintf(scene_command, sizeof scene_command, "ladder_alloc %s %s %s %lld", s->name,
+             kinds[plan.kind].name, modes[plan.sticky], (long long)at);
+    scene_fault(s, arm);
+    return mem.fired > 0;
 }
 
-static int64_t steps_taken;
-
-/* All steps of one ladder. */
+/* All steps of one scene. */
 TEST climb(const scene *s, int kind, int sticky)
 {
-    static char said[40];
-    int64_t at;
-    int failures = 0;
-    for (at = 1; failures < 5; at = scene_next(s, at), steps_taken++) {
-        int noticed = step(s, kind, sticky, at);
-        if (w.wrong) {
-            failures++;
-            fprintf(stderr, "\n%s\n    %s\n", scene_command, w.why);
-        }
-        if (!noticed) break;
-    }
-    if (failures) FAILm("see above");
-    snprintf(said, sizeof said, "up to %lld", (long long)at);
-    PASSm(said);
+    plan.kind = kind;
+    plan.sticky = sticky;
+    if (scene_climb(s, rung)) FAILm("see above");
+    PASS();
 }
 
 /* One step again. */
@@ -146,9 +110,9 @@ static int replay(char **argv)
             for (sticky = 0; sticky < 2; sticky++) {
                 if (strcmp(scenes[i].name, argv[1]) || strcmp(kinds[kind].name, argv[2]) ||
                     strcmp(modes[sticky], argv[3])) continue;
-                printf("noticed: %d\n", step(&scenes[i], kind, sticky, atoll(argv[4])));
-                printf("%s\n", w.wrong ? w.why : "nothing is wrong");
-                return w.wrong != 0;
+                plan.kind = kind;
+                plan.sticky = sticky;
+                return scene_replayed(rung(&scenes[i], atoll(argv[4])));
             }
     fprintf(stderr, "%s SCENE ours|sqlite once|sticky N\n", argv[0]);
     return 2;
@@ -157,34 +121,33 @@ static int replay(char **argv)
 GREATEST_MAIN_DEFS();
 int main(int argc, char **argv)
 {
-    static const eb_allocator ours = {our_resize, NULL};
-    int i, kind, sticky, only = -1;
+    int i, kind, sticky, failed = 0;
     char suffix[80];
     mem_install();
-    scene_init("ladder-alloc", &ours);
+    scene_init("ladder-alloc");
+    scene_no_memory = ours_fail;
     w.allowed = allowed;
     w.heal = mem_heal;
     if (argc == 5) {
-        i = replay(argv);
+        failed = replay(argv);
         scene_fini();
-        return i;
+        return failed;
     }
-    if (argc == 2 && strcmp(argv[1], modes[0]) == 0) only = 0;
-    if (argc == 2 && strcmp(argv[1], modes[1]) == 0) only = 1;
-    if (only >= 0) argc = 1;
+    if (scene_arguments(argc, argv)) argc = 1;
     {
         GREATEST_MAIN_BEGIN();
         for (i = 0; i < SCENES; i++)
             for (kind = 0; kind < KINDS; kind++)
                 for (sticky = 0; sticky < 2; sticky++) {
-                    if (only >= 0 && sticky != only) continue;
                     snprintf(suffix, sizeof suffix, "%s_%s_%s", scenes[i].name, kinds[kind].name,
                              modes[sticky]);
                     greatest_set_test_suffix(suffix);
                     RUN_TESTp(climb, &scenes[i], kind, sticky);
                 }
         scene_fini();
-        printf("\n%lld failed allocations survived", (long long)steps_taken);
+        putchar('\n');
+        ledger_total("failed allocations", scene_steps, scene_failed, "1 of %lld taken",
+                     (long long)scene_every);
         GREATEST_MAIN_END();
     }
 }

@@ -1,13 +1,13 @@
 /* ladder_io.c - a disk that fails at any moment loses nothing.
 **
-** For every scene of scenes.h and every kind of disk operation of vfs.h the n-th operation fails, n
-** = 1, 2, 3, ... until the scene does not reach it any more; once, or from then on until the disk
+** For every scene of scenes.h and every kind of disk operation of vfs.h the n-th operation fails,
+** n = 1, 2, 3, ... until the scene does not reach it any more; once, or from then on until the disk
 ** is healed. How it fails:
 **     ioerr   with an I/O error
 **     late    the same, but a write, truncate or delete has happened nevertheless
 **     rough   ioerr, on a disk for which SQLite pads its commits
-**     full    as on a full disk, with half of the write done; not for a sync: a full disk found then
-**             is an I/O error
+**     full    as on a full disk, with half of the write done; not for a sync: a full disk found
+**             then is an I/O error
 **     busy    as if somebody had it locked; only where something is locked: a VFS that says
 **             SQLITE_BUSY to a read, write or sync breaks its contract, a checkpoint takes it for
 **             "there are readers"
@@ -15,8 +15,12 @@
 ** disk does; the ledger must agree: what was refused is not there, what was acknowledged is, and
 ** EB_ERR_UNKNOWN means either.
 **
-**     ladder_io                        everything
+**     ladder_io                          everything
+**     ladder_io every 20                 every 20th step only
 **     ladder_io post sync ioerr once 3   one step alone; every failure prints this line
+**
+** Files and ledgers that were judged before are not judged again; FAULT_THOROUGH=1 in the
+** environment: always. make -C tests quick T=ladder_io, then tests/build/plain/ladder_io
 */
 #include "scenes.h"
 
@@ -27,21 +31,7 @@ enum { CODES = (int)(sizeof codes / sizeof *codes) };
 static const char *const modes[] = {"once", "sticky"};
 
 static struct { int kind, code, sticky; int64_t at; } plan;
-static int64_t our_blocks, steps_taken, unknown_answers;
-
-static void *our_resize(void *ptr, size_t size, void *user)
-{
-    void *at;
-    (void)user;
-    if (size == 0) {
-        if (ptr) LEDGER_ADD(our_blocks, -1);
-        free(ptr);
-        return NULL;
-    }
-    at = realloc(ptr, size);
-    if (at && !ptr) LEDGER_ADD(our_blocks, 1);
-    return at;
-}
+static int64_t unknown_answers;
 
 /* Whether a disk could answer so, and differently from a plain I/O error. */
 static int possible(int kind, int code)
@@ -75,48 +65,31 @@ static int allowed(const char *call, eb_result rc)
 }
 
 /* The scene with the at-th operation failing; 0: it noticed nothing, there are fewer. */
-static int step(const scene *s, int kind, int code, int sticky, int64_t at)
+static int rung(const scene *s, int64_t at)
 {
-    int64_t blocks = our_blocks, noticed;
-    sqlite3_int64 used = sqlite3_memory_used();
-    snprintf(scene_command, sizeof scene_command, "./ladder_io %s %s %s %s %lld", s->name,
-             vfs_names[kind], codes[code].name, modes[sticky], (long long)at);
-    plan.kind = kind;
-    plan.code = code;
-    plan.sticky = sticky;
     plan.at = at;
-    vfs_rough = codes[code].rough;
-    scene_prepare(s);
-    scene_play(s, arm);
-    noticed = vfs_fired();
-    if (our_blocks != blocks) scene_bad("%d blocks of ours leak", (int)(our_blocks - blocks));
-    if (sqlite3_memory_used() != used)
-        scene_bad("%d bytes of SQLite's leak", (int)(sqlite3_memory_used() - used));
-    scene_check();
-    return noticed > 0;
+    snprintf(scene_command, sizeof scene_command, "ladder_io %s %s %s %s %lld", s->name,
+             vfs_names[plan.kind], codes[plan.code].name, modes[plan.sticky], (long long)at);
+    vfs_rough = codes[plan.code].rough;
+    scene_fault(s, arm);
+    return vfs_fired() > 0;
 }
 
 /* All steps of one scene with one kind of operation and one code. */
 TEST climb(const scene *s, int kind, int code)
 {
-    static char said[60];
-    int64_t at = 0, sum = 0;
-    int failures = 0, sticky;
-    for (sticky = 0; sticky < 2; sticky++) {
-        for (at = 1; failures < 5; at = scene_next(s, at), steps_taken++, sum++) {
-            int noticed = step(s, kind, code, sticky, at);
-            if (w.wrong) {
-                failures++;
-                fprintf(stderr, "\n%s\n    %s\n", scene_command, w.why);
-            }
-            if (!noticed) break;
-        }
-    }
+    int failures;
+    plan.kind = kind;
+    plan.code = code;
+    plan.sticky = 0;
+    failures = scene_climb(s, rung);
+    plan.sticky = 1;
+    failures += scene_climb(s, rung);
     if (failures) FAILm("see above");
-    snprintf(said, sizeof said, "%lld steps", (long long)sum);
-    PASSm(said);
+    PASS();
 }
 
+/* One step again. */
 static int replay(char **argv)
 {
     int i, kind, code, sticky;
@@ -127,9 +100,10 @@ static int replay(char **argv)
                     if (strcmp(scenes[i].name, argv[1]) || strcmp(vfs_names[kind], argv[2]) ||
                         strcmp(codes[code].name, argv[3]) || strcmp(modes[sticky], argv[4]))
                         continue;
-                    printf("noticed: %d\n", step(&scenes[i], kind, code, sticky, atoll(argv[5])));
-                    printf("%s\n", w.wrong ? w.why : "nothing is wrong");
-                    return w.wrong != 0;
+                    plan.kind = kind;
+                    plan.code = code;
+                    plan.sticky = sticky;
+                    return scene_replayed(rung(&scenes[i], atoll(argv[5])));
                 }
     fprintf(stderr, "%s SCENE KIND ioerr|late|rough|full|busy once|sticky N\n", argv[0]);
     return 2;
@@ -138,16 +112,16 @@ static int replay(char **argv)
 GREATEST_MAIN_DEFS();
 int main(int argc, char **argv)
 {
-    static const eb_allocator ours = {our_resize, NULL};
-    int i, kind, code;
+    int i, kind, code, failed = 0;
     char suffix[80];
-    scene_init("ladder-io", &ours);
+    scene_init("ladder-io");
     w.allowed = allowed;
     if (argc == 6) {
-        i = replay(argv);
+        failed = replay(argv);
         scene_fini();
-        return i;
+        return failed;
     }
+    if (scene_arguments(argc, argv)) argc = 1;
     {
         GREATEST_MAIN_BEGIN();
         for (i = 0; i < SCENES; i++)
@@ -160,8 +134,10 @@ int main(int argc, char **argv)
                     RUN_TESTp(climb, &scenes[i], kind, code);
                 }
         scene_fini();
-        printf("\n%lld failed disk operations survived, %lld answers were \"unknown\"",
-               (long long)steps_taken, (long long)unknown_answers);
+        putchar('\n');
+        ledger_total("failed disk operations", scene_steps, scene_failed,
+                     "1 of %lld taken; %lld answers were \"unknown\"", (long long)scene_every,
+                     (long long)unknown_answers);
         GREATEST_MAIN_END();
     }
 }

@@ -151,9 +151,15 @@ T_UNUSED static void ledger_clear(ledger *l)
     l->book->capacity = capacity;
 }
 
+/* The highest number so far. */
+static int ledger_used(const ledger *l)
+{
+    return (int)__atomic_load_n(&l->book->used, __ATOMIC_SEQ_CST);
+}
+
 static ledger_event *ledger_at(ledger *l, int n)
 {
-    T_MUST(n > 0 && n <= l->book->used && n <= l->book->capacity);
+    T_MUST(n > 0 && n <= ledger_used(l) && n <= l->book->capacity);
     return &l->book->events[n];
 }
 
@@ -229,13 +235,28 @@ T_UNUSED static eb_result ledger_ran(ledger *l, int n, eb_result rc)
 /* Something out of the ordinary is about to be done to event n; n = 0: to all so far. */
 T_UNUSED static void ledger_note(ledger *l, int n, int note)
 {
-    int i, last = n ? n : (int)l->book->used;
+    int i, last = n ? n : ledger_used(l);
     for (i = n ? n : 1; i <= last; i++) {
         ledger_event *e = ledger_at(l, i);
         __atomic_or_fetch(&e->notes, note, __ATOMIC_SEQ_CST);
         if (note & LEDGER_RETRIED) LEDGER_ADD(e->lives, 1);
         if (note & LEDGER_SNOOZED) LEDGER_ADD(e->snoozes, 1);
     }
+}
+
+/* What a program has done, for people and for the table of `make release`: so many faults of a
+** kind, so many of them failed, and further words. */
+static void ledger_total(const char *kind, int64_t count, int64_t failed, const char *fmt, ...)
+    EB_PRINTF(4, 5);
+T_UNUSED static void ledger_total(const char *kind, int64_t count, int64_t failed, const char *fmt,
+                                  ...)
+{
+    va_list args;
+    printf("total | %s | %lld | %lld | ", kind, (long long)count, (long long)failed);
+    va_start(args, fmt);
+    vprintf(fmt, args);
+    va_end(args);
+    printf(" | eventbus.h %s, SQLite %s |\n", eb_version(), sqlite3_libversion());
 }
 
 /* The process was killed or the power cut: what was running may run again. */

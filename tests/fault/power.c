@@ -1,26 +1,28 @@
-/* power.c - the power goes at every write and around every sync, and nothing that was acknowledged is
-** lost: FULL loses nothing, NORMAL only the newest, OFF must be seen to lose, or the model is blind.
+/* power.c - the power goes at every write and around every sync, and nothing that was acknowledged
+** is lost: FULL loses nothing, NORMAL only the newest, OFF must be seen to lose, or the model is
+** blind.
 **
 ** A seed makes a workload: posts, batches, waiting publishes, handlers that succeed, fail, recover,
-** die, reject and snooze, dead letters retried, moved and purged, restarts. It runs in one thread on
-** the disk of cutvfs.h, first without a cut, to count the points where the power can go; then once
-** per point, up to it. On what the cut leaves, un-synced data kept, dropped or torn, a second life
-** begins, is cut at a random point of its own, often in the middle of its recovery, and the ledger
-** checks what the third finds. Creation, recovery, checkpoints and shutdown lie among the points.
+** die, reject and snooze, dead letters retried, moved and purged, restarts. It runs in one thread
+** on the disk of cutvfs.h, first without a cut, to count the points where the power can go; then
+** once per point, up to it. On what the cut leaves, un-synced data kept, dropped or torn, a second
+** life begins, is cut at a random point of its own, often in the middle of its recovery, and the
+** ledger checks what the third finds. Creation, recovery, checkpoints and shutdown lie among the
+** points.
 **
 **     power                         3000 cuts, seed 1, and 200 compound faults
 **     power CUTS SEED COMPOUND      other numbers, another seed
 **     power --replay MODE SEED CUT  one cut alone; every failure prints this line
 **     power --compound SEED         one compound fault alone; likewise
 **
-** cc -std=gnu99 -O1 -I.. -I../../sqlite3 power.c ../../sqlite3/sqlite3.c -lpthread -lm -o power
+** make -C tests quick T=power, then tests/build/plain/power
 */
 #define EBI_SCHEMA_TEST_STEP "CREATE TABLE @extra(seq INTEGER PRIMARY KEY, note TEXT)"
-#include "ledger.h"
+#include "work.h"
 #include "cutvfs.h"
 #include <time.h>
 
-enum { ROOM = 600, MAX_ATTEMPTS = 3, STEPS = 20, STEPS_AFTER = 8, FAILURES_SHOWN = 5 };
+enum { ROOM = 600, STEPS = 20, STEPS_AFTER = 8, FAILURES_SHOWN = 5 };
 static const char PATH[] = "bus.db";
 
 enum { FAULTS_NONE, FAULTS_IO, FAULTS_ANY };
@@ -39,14 +41,16 @@ typedef struct world {
     int faults; /* FAULTS_: what calls may return while the power is on */
     ledger book;
     cv_disk *disk;
-    cv_random random;
+    luck random;
     t_time time;
     eb_bus *bus;
     int checkpoint_pages, page_size;
     marks marks;
     int64_t first_point; /* after the first eb_start */
     int64_t cuts, second_cuts, points, lost, losing_cuts, unreadable;
+    int64_t life_ms; /* when this process began, by the injected clock */
     int failures;
+    char command[80]; /* that replays what goes on */
     char why[2000];
 } world;
 
@@ -86,40 +90,32 @@ static void answer(int n, eb_result rc, const eb_id *id)
 
 /* ---- the handlers ---------------------------------------------------------------------------- */
 
-/* What a type asks for: ok, late (fails once or twice, then succeeds), bad (dies), no (rejected),
-** nap (snoozes the first time). */
+/* Besides the types of work.h: chain, which publishes another event. */
 static eb_result handler(eb_delivery *d, void *user)
 {
-    const char *type = d->event->type;
     int n;
     (void)user;
     if (w.disk->dead) return eb_fail(d, "there is no power");
     n = ledger_run(&w.book, d);
-    if (strcmp(type, "bad") == 0 || (strcmp(type, "late") == 0 && d->attempt <= 1 + n % 2))
-        return ledger_ran(&w.book, n, eb_fail(d, "attempt %d of %d", d->attempt, n));
-    if (strcmp(type, "no") == 0) return ledger_ran(&w.book, n, eb_reject(d, "never"));
-    if (strcmp(type, "nap") == 0 && ledger_at(&w.book, n)->runs == 1) {
-        ledger_note(&w.book, n, LEDGER_SNOOZED);
-        return ledger_ran(&w.book, n, eb_snooze(d, 20));
-    }
-    if (strcmp(type, "chain") == 0 && ledger_at(&w.book, n)->ok == 0 && w.book.book->used < ROOM) {
+    if (strcmp(d->event->type, "chain") == 0 && ledger_at(&w.book, n)->ok == 0 &&
+        w.book.book->used < ROOM) {
         char payload[100];
         eb_id id;
         eb_result rc;
-        int child = ledger_attempt(&w.book, "ok", MAX_ATTEMPTS, 0, payload, sizeof payload);
+        int child = work_announce(&w.book, "ok", 0, payload, sizeof payload);
         rc = eb_post(d->bus, "ok", payload, &id);
         answer(child, rc, &id);
     }
-    return ledger_ran(&w.book, n, EB_OK);
+    return work_handle(&w.book, d, n, 20);
 }
 
 static const char *random_type(void)
 {
     static const char *const types[] = {"ok", "ok", "ok", "late", "bad", "no", "nap", "chain"};
-    return types[cv_below(&w.random, 8)];
+    return types[luck_below(&w.random, 8)];
 }
 
-/* ---- what a host does ------------------------------------------------------------------------- */
+/* ---- what a host does ------------------------------------------------------------------------ */
 
 /* A call that has no reason to fail but the end of the power, or a fault that was injected. */
 static void expect(const char *what, eb_result rc)
@@ -128,16 +124,15 @@ static void expect(const char *what, eb_result rc)
     eb_errmsg(msg, sizeof msg);
     say("  %s: %s%s%s", what, eb_strerror(rc), rc < 0 ? ": " : "", rc < 0 ? msg : "");
     if (rc >= 0 || w.disk->dead || w.faults == FAULTS_ANY) return;
-    if (w.faults == FAULTS_IO && (rc == EB_ERR_IO || rc == EB_ERR_UNKNOWN || rc == EB_ERR_BUSY)) return;
+    if (w.faults == FAULTS_IO &&
+        (rc == EB_ERR_IO || rc == EB_ERR_UNKNOWN || rc == EB_ERR_BUSY)) return;
     bad("%s: %s (%s)", what, eb_strerror(rc), msg);
 }
 
 static int announce(const char *type, char *payload, size_t cap)
 {
     static const int pads[] = {0, 0, 40, 300, 1500, 5000};
-    int n = ledger_attempt(&w.book, type, MAX_ATTEMPTS, pads[cv_below(&w.random, 6)], payload, cap);
-    if (strcmp(type, "no") == 0) ledger_note(&w.book, n, LEDGER_REJECTED);
-    return n;
+    return work_announce(&w.book, type, pads[luck_below(&w.random, 6)], payload, cap);
 }
 
 static eb_result do_post(void)
@@ -187,7 +182,7 @@ static void do_send(void)
     char keys[8][24];
     eb_message m[8];
     eb_id ids[8];
-    int n[8], i, count = 1 + cv_below(&w.random, 8);
+    int n[8], i, count = 1 + luck_below(&w.random, 8);
     eb_result rc;
     memset(m, 0, sizeof m);
     memset(ids, 0, sizeof ids);
@@ -195,11 +190,11 @@ static void do_send(void)
         m[i].type = random_type();
         n[i] = announce(m[i].type, payloads[i], sizeof payloads[i]);
         m[i].payload = payloads[i];
-        w.marks.keyed[n[i]] = cv_below(&w.random, 4) == 0;
+        w.marks.keyed[n[i]] = (char)luck_one_in(&w.random, 4);
         m[i].idempotency_key = key_of(n[i], keys[i], sizeof keys[i]);
-        if (cv_below(&w.random, 4) == 0) m[i].ordering_key = cv_below(&w.random, 2) ? "a" : "b";
-        if (cv_below(&w.random, 6) == 0) m[i].delay_ms = 1 + cv_below(&w.random, 60);
-        if (w.mode == EB_DURABLE_NORMAL && cv_below(&w.random, 40) == 0)
+        if (luck_one_in(&w.random, 4)) m[i].ordering_key = luck_below(&w.random, 2) ? "a" : "b";
+        if (luck_one_in(&w.random, 6)) m[i].delay_ms = 1 + luck_below(&w.random, 60);
+        if (w.mode == EB_DURABLE_NORMAL && luck_one_in(&w.random, 40))
             m[i].durability = EB_DURABLE_FULL;
     }
     rc = eb_send(w.bus, m, (size_t)count, ids);
@@ -233,7 +228,7 @@ static void send_again(void)
     }
 }
 
-/* ---- dead letters ------------------------------------------------------------------------------ */
+/* ---- dead letters ---------------------------------------------------------------------------- */
 
 /* The numbers of the dead; returns how many. */
 static int the_dead(int *numbers, eb_id *ids, int cap)
@@ -260,8 +255,8 @@ static void do_dead(void)
     eb_store *store = eb_bus_store(w.bus);
     eb_result rc;
     if (count == 0) return;
-    pick = cv_below(&w.random, count);
-    switch (cv_below(&w.random, 4)) {
+    pick = luck_below(&w.random, count);
+    switch (luck_below(&w.random, 4)) {
     case 0:
     case 1:
         ledger_note(&w.book, n[pick], LEDGER_RETRIED);
@@ -285,7 +280,7 @@ static void do_move(void)
     int n, used = (int)w.book.book->used;
     eb_result rc;
     if (used == 0) return;
-    n = 1 + cv_below(&w.random, used);
+    n = 1 + luck_below(&w.random, used);
     if (ledger_at(&w.book, n)->state != LEDGER_ACKED || !ledger_at(&w.book, n)->id[0]) return;
     ledger_note(&w.book, n, LEDGER_MOVED);
     rc = eb_dlq_move(eb_bus_store(w.bus), ledger_at(&w.book, n)->id, "given up");
@@ -302,7 +297,7 @@ static void do_look(void)
     eb_event_list_free(&list);
 }
 
-/* ---- a life -------------------------------------------------------------------------------------- */
+/* ---- a life ---------------------------------------------------------------------------------- */
 
 /* Runs on every connection that SQLite opens: small pages, so that a short workload has many. */
 static int on_open(sqlite3 *db, char **err, const struct sqlite3_api_routines *api)
@@ -322,6 +317,15 @@ static void set_checkpoint(void)
         sqlite3_wal_autocheckpoint(w.bus->store.writer.handle, w.checkpoint_pages);
 }
 
+/* Sleeping moves the clock. A call that sleeps for an hour would never return. */
+static void sleep_ms(int64_t ms, void *user)
+{
+    t_sleep(ms, user);
+    if (w.time.mono_ms < w.life_ms + 3600 * 1000) return;
+    fprintf(stderr, "\n%s\n    a call does not return\n", w.command);
+    abort();
+}
+
 static void begin(void)
 {
     eb_options o;
@@ -331,13 +335,13 @@ static void begin(void)
     o.vfs = "cut";
     o.workers = EB_NONE;
     o.durability = w.mode;
-    o.retry.max_retries = MAX_ATTEMPTS - 1;
+    o.retry.max_retries = WORK_ATTEMPTS - 1;
     o.retry.base_delay_ms = 10;
     o.busy_timeout_ms = 50;
     o.logger.func = t_quiet_func;
     o.clock.now_ms = t_now;
     o.clock.mono_ms = t_mono;
-    o.clock.sleep_ms = t_sleep;
+    o.clock.sleep_ms = sleep_ms;
     o.clock.user = &w.time;
     rc = eb_open(&w.bus, &o);
     expect("eb_open", rc);
@@ -358,7 +362,7 @@ static void begin(void)
 static void step(void)
 {
     set_checkpoint();
-    switch (cv_below(&w.random, 16)) {
+    switch (luck_below(&w.random, 16)) {
     case 0:
     case 1:
     case 2:
@@ -369,13 +373,13 @@ static void step(void)
     case 7: do_send(); break;
     case 8:
     case 9:
-    case 10: expect("eb_pump", eb_pump(w.bus, cv_below(&w.random, 2) ? EB_NONE : 0, NULL)); break;
-    case 11: t_advance(&w.time, 1 + cv_below(&w.random, 40)); break;
+    case 10: expect("eb_pump", eb_pump(w.bus, luck_below(&w.random, 2) ? EB_NONE : 0, NULL)); break;
+    case 11: t_advance(&w.time, 1 + luck_below(&w.random, 40)); break;
     case 12:
     case 13: do_dead(); break;
-    case 14: cv_below(&w.random, 2) ? do_move() : do_look(); break;
+    case 14: luck_below(&w.random, 2) ? do_move() : do_look(); break;
     default: /* a clean restart, seldom */
-        if (cv_below(&w.random, 4)) break;
+        if (luck_below(&w.random, 4)) break;
         expect("eb_shutdown", eb_shutdown(w.bus));
         eb_destroy(w.bus);
         w.bus = NULL;
@@ -388,7 +392,8 @@ static void boot(cv_disk *disk, uint64_t stream)
 {
     say("life %d:", (int)stream);
     w.disk = cv_mounted = disk;
-    w.random = cv_seeded(w.seed, stream);
+    w.life_ms = w.time.mono_ms;
+    w.random = luck_seeded(w.seed, stream);
     sqlite3_test_control(SQLITE_TESTCTRL_PRNG_SEED, (int)(1 + w.seed * 16 + stream), NULL);
 }
 
@@ -419,7 +424,7 @@ static void live(cv_disk *disk, uint64_t stream, int steps)
     w.bus = NULL;
 }
 
-/* ---- after the cut ------------------------------------------------------------------------------- */
+/* ---- after the cut --------------------------------------------------------------------------- */
 
 static const char *const mode_names[] = {"", "full", "normal", "off"};
 static const int mode_loss[] = {0, LEDGER_LOSS_NONE, LEDGER_LOSS_TAIL, LEDGER_LOSS_ANY};
@@ -482,6 +487,15 @@ static void survey(const cv_disk *left)
     }
 }
 
+/* The end of a scenario: what is left, then its recovery and the ledger's check. Frees the disk. */
+static void settle(cv_disk *left)
+{
+    if (!w.why[0]) survey(left);
+    cv_mounted = left;
+    if (!w.why[0] && ledger_check(&w.book, PATH, 0)) bad("in the end: %s", w.book.why);
+    cv_disk_free(left);
+}
+
 /* On an OFF bus anything can be left; the bus must only say so, not crash or hang. */
 static void look_at_ruins(const cv_disk *left, cv_disk *image)
 {
@@ -500,7 +514,7 @@ static void look_at_ruins(const cv_disk *left, cv_disk *image)
 /* One outcome of one cut: a second life on what is left, a second cut in it, and the check. */
 static void outcome(const cv_disk *cut, int mix, uint64_t stream)
 {
-    cv_random r = cv_seeded(w.seed, stream);
+    luck r = luck_seeded(w.seed, stream);
     cv_disk *image = cv_survivor(cut, mix, &r), *second;
     ledger_crashed(&w.book);
     if (w.mode == EB_DURABLE_OFF) {
@@ -509,29 +523,26 @@ static void outcome(const cv_disk *cut, int mix, uint64_t stream)
         return;
     }
     survey(image);
-    image->cut_at = 1 + cv_below(&r, cv_below(&r, 2) ? 30 : 200);
+    image->cut_at = 1 + luck_below(&r, luck_below(&r, 2) ? 30 : 200);
     if (!w.why[0]) live(image, 2, STEPS_AFTER);
     w.second_cuts += image->dead;
     ledger_crashed(&w.book);
-    second = cv_survivor(image, cv_below(&r, CV_MIXES), &r);
+    second = cv_survivor(image, luck_below(&r, CV_MIXES), &r);
     cv_disk_free(image);
-    if (!w.why[0]) survey(second);
-    cv_mounted = second;
-    if (!w.why[0] && ledger_check(&w.book, PATH, 0)) bad("in the end: %s", w.book.why);
-    cv_disk_free(second);
+    settle(second);
 }
 
-/* ---- a scenario ----------------------------------------------------------------------------------- */
+/* ---- a scenario ------------------------------------------------------------------------------ */
 
 /* The settings that a seed stands for. */
 static void setting(int mode, uint64_t seed)
 {
     static const int pages[] = {4, 16, 1000}, sizes[] = {4096, 1024, 4096};
-    cv_random r = cv_seeded(seed, 0);
+    luck r = luck_seeded(seed, 0);
     w.seed = seed;
     w.mode = mode;
-    w.checkpoint_pages = pages[cv_below(&r, 3)];
-    w.page_size = sizes[cv_below(&r, 3)];
+    w.checkpoint_pages = pages[luck_below(&r, 3)];
+    w.page_size = sizes[luck_below(&r, 3)];
     w.why[0] = 0;
 }
 
@@ -560,18 +571,21 @@ static void one_cut(int mode, uint64_t seed, int64_t cut)
     static const int mixes[] = {CV_KEEP, CV_TORN, CV_DROP, CV_TORN};
     cv_disk *disk;
     setting(mode, seed);
+    snprintf(w.command, sizeof w.command, "power --replay %s %llu %lld", mode_names[mode],
+             (unsigned long long)seed, (long long)cut);
     disk = first_life(cut);
     if (!w.why[0]) outcome(disk, mixes[((uint64_t)cut + seed) % 4], 1000 + (uint64_t)cut);
     cv_disk_free(disk);
     w.cuts++;
     if (w.why[0] && ++w.failures <= FAILURES_SHOWN)
-        fprintf(stderr, "\npower --replay %s %llu %lld\n    %s\n", mode_names[mode],
-                (unsigned long long)seed, (long long)cut, w.why);
+        fprintf(stderr, "\n%s\n    %s\n", w.command, w.why);
 }
 
 /* Cuts at every point of one workload after the other until `budget` cuts are spent. */
 static void sweep(int mode, long budget, uint64_t seed)
 {
+    const uint64_t first = seed;
+    char kind[40];
     long spent = 0;
     int64_t cut, points;
     cv_disk *disk;
@@ -590,13 +604,15 @@ static void sweep(int mode, long budget, uint64_t seed)
         cut = seed % 4 == 1 && mode != EB_DURABLE_OFF ? 1 : w.first_point;
         for (; cut <= points && spent < budget; cut++, spent++) one_cut(mode, seed, cut);
     }
-    fprintf(stderr, "%-6s %ld cuts, %lld more while recovering; %lld of them lost events, %lld in all; "
-            "%lld left an inconsistent file; seeds %llu to %llu\n", mode_names[mode], spent,
-            (long long)w.second_cuts, (long long)w.losing_cuts, (long long)w.lost,
-            (long long)w.unreadable, (unsigned long long)arg_seed, (unsigned long long)seed - 1);
+    snprintf(kind, sizeof kind, "power cuts at %s", mode_names[mode]);
+    ledger_total(kind, spent + w.second_cuts, w.failures,
+                 "seeds %llu to %llu; %lld while recovering; %lld of them lost %lld events; "
+                 "%lld left an inconsistent file", (unsigned long long)first,
+                 (unsigned long long)seed - 1, (long long)w.second_cuts, (long long)w.losing_cuts,
+                 (long long)w.lost, (long long)w.unreadable);
 }
 
-/* ---- compound faults ------------------------------------------------------------------------------ */
+/* ---- compound faults ------------------------------------------------------------------------- */
 
 /* The disk works again: the bus must find back by itself, within its own backoff. */
 static void heal(void)
@@ -624,11 +640,11 @@ static void survey_kill(const cv_disk *left)
 
 /* The first life of a compound fault: a disk that fails, then a kill or a cut, before or after it
 ** works again. Returns the disk of the second. */
-static cv_disk *troubled_life(cv_random *r)
+static cv_disk *troubled_life(luck *r)
 {
     cv_disk *disk = new_world(), *next;
-    int kind = 1 + cv_below(r, CV_FAIL_KINDS - 1), times = cv_below(r, 3) ? 1 : 100;
-    int healed = cv_below(r, 2), cut = cv_below(r, 2);
+    int kind = 1 + luck_below(r, CV_FAIL_KINDS - 1), times = luck_below(r, 3) ? 1 : 100;
+    int healed = luck_below(r, 2), cut = luck_below(r, 2);
     /* What a failed sync lost cannot be had back if the power goes before the bus noticed. */
     if (kind == CV_FAIL_SYNC_LOSES && !healed) cut = 0;
     say("fault %d, %d times, %s%s", kind, times, cut ? "cut" : "kill",
@@ -637,23 +653,23 @@ static cv_disk *troubled_life(cv_random *r)
     begin();
     work(3);
     w.faults = FAULTS_IO;
-    cv_fail(disk, kind, 1 + cv_below(r, kind == CV_FAIL_WRITE || kind == CV_FAIL_SHM ? 60 : 12),
+    cv_fail(disk, kind, 1 + luck_below(r, kind == CV_FAIL_WRITE || kind == CV_FAIL_SHM ? 60 : 12),
             times);
-    if (!healed) disk->cut_at = disk->points + 1 + cv_below(r, 120);
+    if (!healed) disk->cut_at = disk->points + 1 + luck_below(r, 120);
     work(8);
     if (healed) {
         cv_fail(disk, CV_FAIL_NONE, 0, 0);
         w.faults = FAULTS_NONE;
         if (!w.bus) begin(); /* a restart fell into the fault */
         if (w.bus) heal();
-        disk->cut_at = disk->points + 1 + cv_below(r, 80);
+        disk->cut_at = disk->points + 1 + luck_below(r, 80);
         work(6);
     }
     w.faults = FAULTS_NONE;
     say("%lld calls failed", (long long)disk->failed);
     end();
     ledger_crashed(&w.book);
-    next = cut ? cv_survivor(disk, cv_below(r, CV_MIXES), r) : cv_after_kill(disk);
+    next = cut ? cv_survivor(disk, luck_below(r, CV_MIXES), r) : cv_after_kill(disk);
     cv_disk_free(disk);
     if (!w.why[0]) cut ? survey(next) : survey_kill(next);
     return next;
@@ -662,15 +678,16 @@ static cv_disk *troubled_life(cv_random *r)
 /* The second life begins with another fault, then works, then loses its power. */
 static void one_compound(uint64_t seed)
 {
-    cv_random r = cv_seeded(seed, 50);
+    luck r = luck_seeded(seed, 50);
     cv_disk *disk, *last;
     int kind;
-    setting(cv_below(&r, 4) ? EB_DURABLE_FULL : EB_DURABLE_NORMAL, seed);
+    setting(luck_below(&r, 4) ? EB_DURABLE_FULL : EB_DURABLE_NORMAL, seed);
+    snprintf(w.command, sizeof w.command, "power --compound %llu", (unsigned long long)seed);
     disk = troubled_life(&r);
     boot(disk, 2);
-    do kind = 1 + cv_below(&r, CV_FAIL_KINDS - 1); while (kind == CV_FAIL_SYNC_LOSES);
+    do kind = 1 + luck_below(&r, CV_FAIL_KINDS - 1); while (kind == CV_FAIL_SYNC_LOSES);
     say("fault %d at the second start", kind);
-    cv_fail(disk, kind, 1 + cv_below(&r, 20), 1);
+    cv_fail(disk, kind, 1 + luck_below(&r, 20), 1);
     w.faults = FAULTS_IO;
     begin();
     cv_fail(disk, CV_FAIL_NONE, 0, 0);
@@ -679,19 +696,16 @@ static void one_compound(uint64_t seed)
     if (w.bus) {
         heal();
         send_again();
-        disk->cut_at = disk->points + 1 + cv_below(&r, 80);
+        disk->cut_at = disk->points + 1 + luck_below(&r, 80);
         work(6);
     }
     end();
     ledger_crashed(&w.book);
-    last = cv_survivor(disk, cv_below(&r, CV_MIXES), &r);
+    last = cv_survivor(disk, luck_below(&r, CV_MIXES), &r);
     cv_disk_free(disk);
-    if (!w.why[0]) survey(last);
-    cv_mounted = last;
-    if (!w.why[0] && ledger_check(&w.book, PATH, 0)) bad("in the end: %s", w.book.why);
-    cv_disk_free(last);
+    settle(last);
     if (w.why[0] && ++w.failures <= FAILURES_SHOWN)
-        fprintf(stderr, "\npower --compound %llu\n    %s\n", (unsigned long long)seed, w.why);
+        fprintf(stderr, "\n%s\n    %s\n", w.command, w.why);
 }
 
 /* Every write of one eb_post fails, and so many after it; returns how many there were. */
@@ -729,12 +743,12 @@ static int failed_writes(int safe_overwrite, int times)
     return n - 2;
 }
 
-/* The n-th sync fails and the kernel forgets what it should have written; the process goes on, or is
-** killed and a new one begins; then something is acknowledged, and then the power goes. Returns 0
-** if there was no n-th sync. */
+/* The n-th sync fails and the kernel forgets what it should have written; the process goes on, or
+** is killed and a new one begins; then something is acknowledged, and then the power goes. Returns
+** 0 if there was no n-th sync. */
 static int lost_sync(int n, int restart, int pages, int64_t later, int mix)
 {
-    cv_random r = cv_seeded((uint64_t)n, (uint64_t)later);
+    luck r = luck_seeded((uint64_t)n, (uint64_t)later);
     cv_disk *disk, *next;
     int i, reached;
     setting(EB_DURABLE_FULL, arg_seed);
@@ -768,14 +782,11 @@ static int lost_sync(int n, int restart, int pages, int64_t later, int mix)
     ledger_crashed(&w.book);
     next = cv_survivor(disk, mix, &r);
     cv_disk_free(disk);
-    if (!w.why[0]) survey(next);
-    cv_mounted = next;
-    if (!w.why[0] && ledger_check(&w.book, PATH, 0)) bad("in the end: %s", w.book.why);
-    cv_disk_free(next);
+    settle(next);
     return reached;
 }
 
-/* ---- migration --------------------------------------------------------------------------------------- */
+/* ---- migration ------------------------------------------------------------------------------- */
 
 /* One number from the mounted disk; -1 if it cannot be had. */
 static int64_t number(const char *sql)
@@ -809,7 +820,7 @@ static cv_disk *old_version(void)
 /* The migration of a copy, cut at a point; *points: how many there are until it is through. */
 static void migrate(const cv_disk *old, int64_t cut, int mix, int64_t *points)
 {
-    cv_random r = cv_seeded(arg_seed, (uint64_t)(500 + cut * 4 + mix));
+    luck r = luck_seeded(arg_seed, (uint64_t)(500 + cut * 4 + mix));
     cv_disk *disk = cv_survivor(old, CV_KEEP, NULL), *left;
     int64_t version, there;
     disk->cut_at = cut;
@@ -837,7 +848,7 @@ static void fresh_totals(void)
     w.failures = 0;
 }
 
-/* ---- the model itself ------------------------------------------------------------------------------ */
+/* ---- the model itself ------------------------------------------------------------------------ */
 
 static sqlite3_file *file_open(const char *name, int kind)
 {
@@ -862,7 +873,7 @@ static void file_fill(sqlite3_file *f, int byte, int len, int from)
 /* The byte at an offset of what survives; -1: past the end, or no such file. */
 static int left_at(const cv_disk *d, const char *name, int mix, uint64_t seed, size_t at)
 {
-    cv_random r = cv_seeded(seed, 1);
+    luck r = luck_seeded(seed, 1);
     cv_disk *left = cv_survivor(d, mix, &r);
     cv_inode *n = cv_name_now(cv_name_of(left, name, 0));
     int byte = n && at < n->cache.size ? n->cache.at[at] : -1;
@@ -939,7 +950,7 @@ TEST after_the_cut_nothing_reaches_the_disk(void)
     PASS();
 }
 
-/* ---- the tests --------------------------------------------------------------------------------------- */
+/* ---- the tests ------------------------------------------------------------------------------- */
 
 TEST full_loses_nothing_that_was_acknowledged(void)
 {
@@ -975,8 +986,8 @@ TEST an_error_and_then_a_kill_or_a_cut_lose_nothing(void)
     long i;
     fresh_totals();
     for (i = 0; i < arg_compound && w.failures < 100; i++) one_compound(arg_seed + (uint64_t)i);
-    fprintf(stderr, "compound: %ld runs, seeds %llu to %llu\n", i, (unsigned long long)arg_seed,
-            (unsigned long long)arg_seed + (uint64_t)i - 1);
+    ledger_total("compound faults", i, w.failures, "seeds %llu to %llu",
+                 (unsigned long long)arg_seed, (unsigned long long)arg_seed + (uint64_t)i - 1);
     ASSERT_EQ_FMT(0, w.failures, "%d");
     PASS();
 }
@@ -1001,7 +1012,8 @@ TEST a_migration_is_cut_and_is_whole_or_not_there(void)
         w.marks = saved_marks;
         migrate(old, (cut - 1) / CV_MIXES + 1, mix, &unused);
         if (w.why[0])
-            fprintf(stderr, "cut %d, outcome %d: %s\n", (int)((cut - 1) / CV_MIXES + 1), mix, w.why);
+            fprintf(stderr, "cut %d, outcome %d: %s\n", (int)((cut - 1) / CV_MIXES + 1), mix,
+                    w.why);
     }
     ASSERT_STR_EQ("", w.why);
     free(saved);
@@ -1017,7 +1029,7 @@ TEST a_failed_sync_that_lost_its_data_is_made_good(void)
             int restart = runs % 2, mix = runs % 3, pages = runs / 2 % 2 ? 6 : 1000;
             reached += lost_sync(n, restart, pages, later, mix);
             if (w.why[0]) {
-                fprintf(stderr, "sync %d, %s, a checkpoint every %d pages, cut %d later, outcome %d\n",
+                fprintf(stderr, "sync %d, %s, %d pages per checkpoint, cut %d later, outcome %d\n",
                         n, restart ? "killed" : "went on", pages, later, mix);
                 FAILm(w.why);
             }
@@ -1075,10 +1087,7 @@ int main(int argc, char **argv)
     if (argc > 2) arg_seed = strtoull(argv[2], NULL, 10);
     if (argc > 3) arg_compound = strtol(argv[3], NULL, 10);
     {
-        char *no_args[2] = {argv[0], NULL};
-        argc = 1;
-        argv = no_args;
-        GREATEST_MAIN_BEGIN();
+        GREATEST_INIT(); /* the arguments are ours */
         RUN_TEST(the_model_keeps_what_was_synced_and_tears_the_rest);
         RUN_TEST(the_model_keeps_names_once_the_directory_is_synced);
         RUN_TEST(after_the_cut_nothing_reaches_the_disk);

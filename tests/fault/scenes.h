@@ -69,8 +69,26 @@ static eb_result scene_call(const char *call, eb_result rc)
 }
 #define CALL(expr) scene_call(#expr, (expr))
 
-/* ---- a clock that heals, a handler that does what the type says
-** -------------------------------- */
+/* ---- an allocator that counts, and fails when told ------------------------------------------- */
+
+static int64_t scene_blocks;         /* of ours that are not freed */
+static int (*scene_no_memory)(void); /* whether this allocation of ours must fail; NULL: none */
+
+T_UNUSED static void *scene_resize(void *ptr, size_t size, void *user)
+{
+    void *at;
+    (void)user;
+    if (size == 0) {
+        if (ptr) LEDGER_ADD(scene_blocks, -1);
+        free(ptr);
+        return NULL;
+    }
+    at = scene_no_memory && scene_no_memory() ? NULL : realloc(ptr, size);
+    if (at && !ptr) LEDGER_ADD(scene_blocks, 1);
+    return at;
+}
+
+/* ---- a clock that heals, a handler that does what the type says ------------------------------ */
 
 static void scene_sleep(int64_t ms, void *user)
 {
@@ -112,8 +130,7 @@ static eb_result scene_handler(eb_delivery *d, void *user)
     return ledger_ran(&w.book, n, EB_OK);
 }
 
-/* ---- small calls
-** ------------------------------------------------------------------------------- */
+/* ---- small calls ----------------------------------------------------------------------------- */
 
 static eb_result scene_open(void)
 {
@@ -177,8 +194,7 @@ static void scene_close(void)
     w.started = w.subscribed = 0;
 }
 
-/* ---- files to begin with
-** ------------------------------------------------------------------------ */
+/* ---- files to begin with --------------------------------------------------------------------- */
 
 typedef struct scene_file { /* a database with its WAL, and the ledger that belongs to it */
     char *db, *wal;
@@ -308,8 +324,7 @@ static void scene_file_free(scene_file *f)
     free(f->book);
 }
 
-/* ---- the scenes
-** --------------------------------------------------------------------------------- */
+/* ---- the scenes ------------------------------------------------------------------------------ */
 
 static void play_open(void) { scene_open(); }
 
@@ -544,8 +559,7 @@ static const scene scenes[] = {
 };
 enum { SCENES = (int)(sizeof scenes / sizeof *scenes) };
 
-/* ---- how to replay what goes wrong
-** ---------------------------------------------------------------- */
+/* ---- how to replay what goes wrong ----------------------------------------------------------- */
 
 static char scene_command[160]; /* the step under way, as a command line */
 
@@ -559,8 +573,7 @@ static void scene_crash(int sig)
     if (n) raise(sig);
 }
 
-/* ---- the frame
-** ---------------------------------------------------------------------------------- */
+/* ---- the frame ------------------------------------------------------------------------------- */
 
 static void scene_clock(void)
 {
@@ -569,11 +582,10 @@ static void scene_clock(void)
 }
 
 /* Once per program: the world, and the two files. */
-static void scene_init(const char *name, const eb_allocator *allocator)
+static void scene_init(const char *name)
 {
     vfs_install();
     vfs_no_sync = 1; /* what a sync is worth is the power cut's business */
-    vfs_no_sleep = 1;
     memset(&w, 0, sizeof w);
     snprintf(w.path, sizeof w.path, "%s", t_path(name));
     ledger_open(&w.book, NULL, 100);
@@ -586,7 +598,7 @@ static void scene_init(const char *name, const eb_allocator *allocator)
     w.options.retry.base_delay_ms = 10;
     w.options.busy_timeout_ms = 40;
     scene_clock();
-    if (allocator) w.options.allocator = *allocator;
+    w.options.allocator.resize = scene_resize;
     signal(SIGABRT, scene_crash);
     signal(SIGSEGV, scene_crash);
 #ifndef _WIN32
@@ -604,12 +616,6 @@ static void scene_fini(void)
     scene_file_free(&scene_crashed);
 }
 
-/* The rung after this one. */
-T_UNUSED static int64_t scene_next(const scene *s, int64_t at)
-{
-    return at + 1 + (s->threads ? at / 8 : 0);
-}
-
 static void scene_prepare(const scene *s)
 {
     w.wrong = w.sleeps = w.armed = 0;
@@ -620,6 +626,7 @@ static void scene_prepare(const scene *s)
     w.options.workers = s->threads ? 2 : EB_NONE;
     memset(&w.options.clock, 0, sizeof w.options.clock);
     if (!s->threads) scene_clock();
+    vfs_sleep_max_us = s->threads ? 500 : 0; /* a thread that waits lets the others go on */
     sqlite3_test_control(SQLITE_TESTCTRL_PRNG_SEED, 1, NULL);
     scene_restore(s->file);
     if (s->ready >= 1) scene_open();
@@ -751,6 +758,60 @@ static void scene_check(void)
     if (w.wrong) return;
     scene_remember(w.begin);
     scene_remember(end);
+}
+
+/* ---- climbing -------------------------------------------------------------------------------- */
+
+static int64_t scene_every = 1; /* take so many rungs at a time */
+static int64_t scene_steps;     /* faults so far */
+static int64_t scene_failed;    /* so many of them were not stood */
+
+/* The arguments "every N" of a ladder; 1 if they are that. */
+T_UNUSED static int scene_arguments(int argc, char **argv)
+{
+    if (argc != 3 || strcmp(argv[1], "every") != 0) return 0;
+    scene_every = atoll(argv[2]);
+    T_MUST(scene_every > 0);
+    return 1;
+}
+
+/* The scene with one fault: nothing may be wrong, nothing may leak. */
+T_UNUSED static void scene_fault(const scene *s, void (*arm)(void))
+{
+    int64_t blocks = scene_blocks;
+    sqlite3_int64 used = sqlite3_memory_used();
+    scene_prepare(s);
+    scene_play(s, arm);
+    if (scene_blocks != blocks) scene_bad("%d blocks of ours leak", (int)(scene_blocks - blocks));
+    if (sqlite3_memory_used() != used)
+        scene_bad("%d bytes of SQLite's leak", (int)(sqlite3_memory_used() - used));
+    scene_check();
+}
+
+/* Says what a single rung came to; the program's exit status. */
+T_UNUSED static int scene_replayed(int noticed)
+{
+    printf("noticed: %d\n%s\n", noticed, w.wrong ? w.why : "nothing is wrong");
+    return w.wrong != 0;
+}
+
+/* rung(s, n) for n = 1, 2, 3, ... until it says 0: there is no n-th. Rungs that are left out are
+** others in every scene. Returns how many failed; five are enough. */
+T_UNUSED static int scene_climb(const scene *s, int (*rung)(const scene *s, int64_t at))
+{
+    int64_t at = 1 + (scene_every > 1 ? (s - scenes) * 7 % scene_every : 0);
+    int failures = 0, noticed = 1;
+    while (noticed && failures < 5) {
+        noticed = rung(s, at);
+        scene_steps += noticed;
+        if (w.wrong) {
+            failures++;
+            scene_failed++;
+            fprintf(stderr, "\n%s\n    %s\n", scene_command, w.why);
+        }
+        at += scene_every + (s->threads ? at / 8 : 0);
+    }
+    return failures;
 }
 
 #endif /* SCENES_H */

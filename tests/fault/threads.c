@@ -4,18 +4,18 @@
 ** lost on the way, so it means something without one too.
 **
 **     threads              12 rounds, seed 1
-**     threads ROUNDS SEED  another number, another seed; a failure prints ROUNDS 1 and its seed
+**     threads ROUNDS SEED  another number, another seed; a failure prints "threads 1" and its seed
 **
-** cc -std=gnu99 -O1 -g -fsanitize=thread -I.. -I../../sqlite3 threads.c ../../sqlite3/sqlite3.c
-**    -lpthread -lm -o threads
+** make -C tests quick T=threads, then tests/build/plain/threads; with the thread sanitizer:
+** make -C tests tsan T=threads
 */
 static void shake(void);
 #define EBI_YIELD() shake()
-#include "ledger.h"
+#include "work.h"
 #include "../proc.h"
 #include <sched.h>
 
-enum { ROOM = 3000, MAX_ATTEMPTS = 3, PUBLISHERS = 3, WORKERS = 3, TIMEOUT_MS = 40 };
+enum { ROOM = 3000, PUBLISHERS = 3, WORKERS = 3, TIMEOUT_MS = 40 };
 
 static long arg_rounds = 12;
 static uint64_t arg_seed = 1;
@@ -27,35 +27,15 @@ static int inside; /* handlers that run */
 static char why[2000];
 static pthread_mutex_t why_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* ---- luck ---------------------------------------------------------------------------------------- */
-
-static uint64_t mix(uint64_t z)
-{
-    z += UINT64_C(0x9E3779B97F4A7C15);
-    z = (z ^ (z >> 30)) * UINT64_C(0xBF58476D1CE4E5B9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94D049BB133111EB);
-    return z ^ (z >> 31);
-}
-static int below(uint64_t *state, int n)
-{
-    *state = mix(*state);
-    return (int)(*state % (uint64_t)n);
-}
-static void nap_us(int us)
-{
-    struct timespec ts;
-    ts.tv_sec = 0;
-    ts.tv_nsec = us * 1000L;
-    nanosleep(&ts, NULL);
-}
+/* ---- luck ------------------------------------------------------------------------------------ */
 
 /* At the interesting places of the bus: mostly nothing, sometimes another thread's turn. */
 static void shake(void)
 {
     static uint64_t turns;
-    uint64_t luck = mix(__atomic_add_fetch(&turns, 1, __ATOMIC_RELAXED) + arg_seed * 7919);
-    if (luck % 4 == 0) sched_yield();
-    if (luck % 32 == 1) nap_us((int)(luck % 300));
+    luck r = luck_seeded(arg_seed, __atomic_add_fetch(&turns, 1, __ATOMIC_RELAXED));
+    if (luck_one_in(&r, 4)) sched_yield();
+    if (luck_one_in(&r, 32)) p_nap_us(luck_below(&r, 300));
 }
 
 static void bad(const char *what, eb_result rc)
@@ -67,25 +47,18 @@ static void bad(const char *what, eb_result rc)
     pthread_mutex_unlock(&why_lock);
 }
 
-/* ---- handlers ------------------------------------------------------------------------------------- */
+/* ---- handlers -------------------------------------------------------------------------------- */
 
-/* What a type asks for: ok, late (fails first), bad (dies), no (rejected), nap (snoozes), stuck (is
-** over its deadline the first time), self (looks at the bus from inside). */
+/* Besides the types of work.h: stuck (is over its deadline the first time) and self (looks at the
+** bus from inside). */
 static eb_result handle(eb_delivery *d)
 {
     const char *type = d->event->type;
     int n = ledger_run(&book, d);
     eb_stats st;
-    if (strcmp(type, "bad") == 0 || (strcmp(type, "late") == 0 && d->attempt <= 1 + n % 2))
-        return ledger_ran(&book, n, eb_fail(d, "attempt %d", d->attempt));
-    if (strcmp(type, "no") == 0) return ledger_ran(&book, n, eb_reject(d, "never"));
-    if (strcmp(type, "nap") == 0 && LEDGER_ADD(ledger_at(&book, n)->runs, 0) == 1) {
-        ledger_note(&book, n, LEDGER_SNOOZED);
-        return ledger_ran(&book, n, eb_snooze(d, 2));
-    }
-    if (strcmp(type, "stuck") == 0 && LEDGER_ADD(ledger_at(&book, n)->runs, 0) == 1) {
+    if (strcmp(type, "stuck") == 0 && work_runs(&book, n) == 1) {
         int64_t end = p_ms() + 10 * TIMEOUT_MS;
-        while (!eb_cancelled(d) && p_ms() < end) nap_us(500);
+        while (!eb_cancelled(d) && p_ms() < end) p_nap_us(500);
         p_nap(n % 7); /* it still reads the event after it was given up */
         if (ledger_number(d->event->payload) != n) bad("the event changed", EB_ERR_CORRUPT);
     }
@@ -94,7 +67,7 @@ static eb_result handle(eb_delivery *d)
         if (rc != EB_OK && rc != EB_ERR_SHUTDOWN) bad("eb_stats_get in a handler", rc);
         if (eb_drain(d->bus, 0) != EB_ERR_STATE) bad("eb_drain in a handler", EB_OK);
     }
-    return ledger_ran(&book, n, EB_OK);
+    return work_handle(&book, d, n, 2);
 }
 
 static eb_result handler(eb_delivery *d, void *user)
@@ -119,34 +92,22 @@ static eb_result visitor(eb_delivery *d, void *user)
     return rc;
 }
 
-/* ---- threads -------------------------------------------------------------------------------------- */
+/* ---- threads --------------------------------------------------------------------------------- */
+
+static const char *any_type(luck *r)
+{
+    static const char *const types[] = {"ok", "ok", "ok", "late", "bad", "no", "nap", "self"};
+    return luck_one_in(r, 60) ? "stuck" : types[luck_below(r, 8)];
+}
 
 static void *publisher(void *arg)
 {
-    static const char *const types[] = {"ok", "ok", "ok", "late", "bad", "no", "nap", "self"};
-    uint64_t r = *(uint64_t *)arg;
-    char payload[3][900];
-    while (!p_get(&stop) && LEDGER_ADD(book.book->used, 0) < ROOM - 50) {
-        int kind = below(&r, 12), count = kind < 9 ? 1 : 3, i, n[3];
-        eb_message m[3];
-        eb_id ids[3];
-        eb_result rc;
-        memset(m, 0, sizeof m);
-        memset(ids, 0, sizeof ids);
-        for (i = 0; i < count; i++) {
-            m[i].type = below(&r, 60) ? types[below(&r, 8)] : "stuck";
-            n[i] = ledger_attempt(&book, m[i].type, MAX_ATTEMPTS, 0, payload[i], sizeof payload[i]);
-            if (strcmp(m[i].type, "no") == 0) ledger_note(&book, n[i], LEDGER_REJECTED);
-            m[i].payload = payload[i];
-            if (below(&r, 5) == 0) m[i].ordering_key = below(&r, 2) ? "a" : "b";
-            if (below(&r, 9) == 0) m[i].delay_ms = 1 + below(&r, 8);
-        }
-        rc = kind == 0 ? eb_publish(bus, m[0].type, m[0].payload, &ids[0])
-                       : eb_send(bus, m, (size_t)count, ids);
-        for (i = 0; i < count; i++) ledger_answer(&book, n[i], rc, &ids[i]);
-        if (rc == EB_ERR_SHUTDOWN) break;
-        if (rc < 0) bad("publishing", rc);
-        if (below(&r, 16) == 0) nap_us(below(&r, 900));
+    luck *r = (luck *)arg;
+    eb_result rc = EB_OK;
+    while (!p_get(&stop) && work_room(&book) && rc != EB_ERR_SHUTDOWN) {
+        rc = work_publish(&book, bus, r, any_type);
+        if (rc < 0 && rc != EB_ERR_SHUTDOWN) bad("publishing", rc);
+        if (luck_one_in(r, 16)) p_nap_us(luck_below(r, 900));
     }
     return NULL;
 }
@@ -155,17 +116,17 @@ static void *publisher(void *arg)
 static void *visits(void *arg)
 {
     static int alive[2];
-    uint64_t r = *(uint64_t *)arg;
+    luck *r = (luck *)arg;
     while (!p_get(&stop)) {
         eb_id id[2];
-        int i, count = 1 + below(&r, 2);
+        int i, count = 1 + luck_below(r, 2);
         eb_result rc = EB_OK;
         for (i = 0; i < count && rc == EB_OK; i++) {
             p_set(&alive[i], 1);
-            rc = eb_subscribe(bus, below(&r, 2) ? "*" : "o*", visitor, &alive[i], NULL, &id[i]);
+            rc = eb_subscribe(bus, luck_below(r, 2) ? "*" : "o*", visitor, &alive[i], NULL, &id[i]);
         }
         if (rc != EB_OK) count = i - 1;
-        nap_us(below(&r, 2000));
+        p_nap_us(luck_below(r, 2000));
         for (i = 0; i < count; i++) {
             eb_result left = eb_unsubscribe(bus, id[i].str);
             if (left == EB_OK) p_set(&alive[i], 0);
@@ -187,11 +148,11 @@ static void fine(const char *what, eb_result rc)
 }
 
 /* The id of some acknowledged event; 0: none yet. */
-static int some_event(uint64_t *r, eb_id *id)
+static int some_event(luck *r, eb_id *id)
 {
-    int n, used = (int)LEDGER_ADD(book.book->used, 0), tries;
+    int n, used = ledger_used(&book), tries;
     for (tries = 0; tries < 20 && used > 0; tries++) {
-        n = 1 + below(r, used);
+        n = 1 + luck_below(r, used);
         if (LEDGER_ADD(book.book->events[n].state, 0) != LEDGER_ACKED) continue;
         memcpy(id->str, book.book->events[n].id, sizeof id->str);
         return n;
@@ -202,7 +163,7 @@ static int some_event(uint64_t *r, eb_id *id)
 /* Looks at everything and changes what an operator may change. */
 static void *observer(void *arg)
 {
-    uint64_t r = *(uint64_t *)arg;
+    luck *r = (luck *)arg;
     eb_store *store = eb_bus_store(bus);
     eb_event_list list;
     eb_query q;
@@ -211,33 +172,33 @@ static void *observer(void *arg)
     int n;
     memset(&q, 0, sizeof q);
     while (!p_get(&stop)) {
-        q.limit = 1 + below(&r, 50);
-        n = some_event(&r, &id);
-        switch (below(&r, 8)) {
+        q.limit = 1 + luck_below(r, 50);
+        n = some_event(r, &id);
+        switch (luck_below(r, 8)) {
         case 0: fine("eb_stats_get", eb_stats_get(store, &st)); break;
         case 1:
             fine("eb_log_read", eb_log_read(store, &q, &list));
             eb_event_list_free(&list);
             break;
         case 2: eb_wake(bus); break;
-        case 3: fine("eb_drain", eb_drain(bus, below(&r, 3))); break;
+        case 3: fine("eb_drain", eb_drain(bus, luck_below(r, 3))); break;
         case 4:
-            if (n) fine("eb_wait", eb_wait(bus, id.str, below(&r, 5)));
+            if (n) fine("eb_wait", eb_wait(bus, id.str, luck_below(r, 5)));
             break;
         case 5:
             if (n) ledger_note(&book, n, LEDGER_MOVED);
-            if (n && below(&r, 4) == 0) fine("eb_dlq_move", eb_dlq_move(store, id.str, "enough"));
+            if (n && luck_one_in(r, 4)) fine("eb_dlq_move", eb_dlq_move(store, id.str, "enough"));
             break;
         default:
             fine("eb_dlq_list", eb_dlq_list(store, &q, &list));
             if (list.count > 0) {
-                const eb_event *e = &list.items[below(&r, (int)list.count)];
+                const eb_event *e = &list.items[luck_below(r, (int)list.count)];
                 ledger_note(&book, ledger_number(e->payload), LEDGER_RETRIED);
                 fine("eb_dlq_retry", eb_dlq_retry(store, e->id.str, NULL));
             }
             eb_event_list_free(&list);
         }
-        if (below(&r, 4) == 0) nap_us(below(&r, 1500));
+        if (luck_one_in(r, 4)) p_nap_us(luck_below(r, 1500));
     }
     return NULL;
 }
@@ -250,13 +211,13 @@ static void *stopper(void *arg)
     return NULL;
 }
 
-/* ---- a round --------------------------------------------------------------------------------------- */
+/* ---- a round --------------------------------------------------------------------------------- */
 
 /* One bus from open to destroy, then the check. 0: something is wrong, see why. */
 static int one_round(uint64_t seed)
 {
     const char *path = t_path("threads");
-    uint64_t r = mix(seed), seeds[8];
+    luck r = luck_seeded(seed, 0), lucks[PUBLISHERS + 3];
     pthread_t threads[PUBLISHERS + 3], stoppers[2];
     eb_options o;
     eb_result rc;
@@ -269,8 +230,8 @@ static int one_round(uint64_t seed)
     o.workers = WORKERS;
     o.durability = EB_DURABLE_NORMAL;
     o.handler_timeout_ms = TIMEOUT_MS;
-    o.shutdown_timeout_ms = below(&r, 2) ? 20 : 30000;
-    o.retry.max_retries = MAX_ATTEMPTS - 1;
+    o.shutdown_timeout_ms = luck_below(&r, 2) ? 20 : 30000;
+    o.retry.max_retries = WORK_ATTEMPTS - 1;
     o.retry.base_delay_ms = 1;
     o.retry.max_delay_ms = 3;
     o.logger.func = t_quiet_func;
@@ -280,10 +241,11 @@ static int one_round(uint64_t seed)
     if (rc == EB_OK) rc = eb_start(bus);
     if (rc != EB_OK) bad("beginning", rc);
     for (i = 0; i < PUBLISHERS + 3 && rc == EB_OK; i++) {
-        seeds[i] = mix(seed * 31 + (uint64_t)i);
-        threads[i] = p_go(i < PUBLISHERS ? publisher : i == PUBLISHERS ? visits : observer, &seeds[i]);
+        lucks[i] = luck_seeded(seed, (uint64_t)i + 1);
+        threads[i] = p_go(i < PUBLISHERS ? publisher : i == PUBLISHERS ? visits : observer,
+                          &lucks[i]);
     }
-    p_nap(150 + below(&r, 250));
+    p_nap(150 + luck_below(&r, 250));
     for (i = 0; i < 2 && rc == EB_OK; i++) stoppers[i] = p_go(stopper, NULL);
     for (i = 0; i < 2 && rc == EB_OK; i++) p_join(stoppers[i]);
     p_set(&stop, 1);
@@ -297,6 +259,7 @@ static int one_round(uint64_t seed)
 
 TEST everything_at_once(void)
 {
+    const unsigned long long first = arg_seed;
     long i, failures = 0;
     int64_t events = 0, stuck = 0;
     int n;
@@ -304,16 +267,15 @@ TEST everything_at_once(void)
     for (i = 0; i < arg_rounds && failures < 3; i++) {
         if (!one_round(arg_seed + (uint64_t)i)) {
             failures++;
-            fprintf(stderr, "\nthreads 1 %llu\n    %s\n", (unsigned long long)arg_seed +
-                    (uint64_t)i, why);
+            fprintf(stderr, "\nthreads 1 %llu\n    %s\n", first + (unsigned long long)i, why);
         }
         events += book.book->used;
         for (n = 1; n <= book.book->used; n++)
-            stuck += strcmp(ledger_at(&book, n)->type, "stuck") == 0 && ledger_at(&book, n)->runs > 1;
+            stuck += strcmp(ledger_at(&book, n)->type, "stuck") == 0 && work_runs(&book, n) > 1;
     }
-    fprintf(stderr, "%ld rounds, %lld events, %lld of them over their deadline; seeds %llu to %llu\n",
-            i, (long long)events, (long long)stuck, (unsigned long long)arg_seed,
-            (unsigned long long)arg_seed + (uint64_t)i - 1);
+    ledger_total("rounds with 9 threads", i, failures,
+                 "seeds %llu to %llu; %lld events, %lld handlers given up", first,
+                 first + (unsigned long long)i - 1, (long long)events, (long long)stuck);
     ASSERT_EQ_FMT(0L, failures, "%ld");
     ASSERTm("some handler timed out", stuck > 0 || arg_rounds < 5);
     ledger_close(&book);
@@ -325,14 +287,9 @@ GREATEST_MAIN_DEFS();
 
 int main(int argc, char **argv)
 {
-    char *no_args[2];
     if (argc > 1) arg_rounds = strtol(argv[1], NULL, 10);
     if (argc > 2) arg_seed = strtoull(argv[2], NULL, 10);
-    no_args[0] = argv[0];
-    no_args[1] = NULL;
-    argc = 1;
-    argv = no_args;
-    GREATEST_MAIN_BEGIN();
+    GREATEST_INIT(); /* the arguments are ours */
     RUN_TEST(everything_at_once);
     GREATEST_MAIN_END();
 }

@@ -1,7 +1,7 @@
 /* vfs.h - a disk that fails when told to: a shim over SQLite's default VFS that counts operations
 ** by kind and lets the n-th of one kind fail, once or from then on until it is healed.
 **
-**     vfs_install();                     registers the VFS "fault": its name goes into eb_options.vfs
+**     vfs_install();                     registers the VFS "fault", for eb_options.vfs
 **     vfs_arm("sync", VFS_IOERR, 3, 0);  the third sync from now fails, once (1: and all after it)
 **     ... vfs_fired() ...                how many operations failed
 **     vfs_heal();                        no more faults
@@ -20,7 +20,7 @@
 **     there and is SQLITE_FULL, one that overwrites is not;
 **   - vfs_read_only = 1: database files open for reading only, as without permission to write;
 **   - vfs_no_sync = 1 answers syncs without doing them: quick, no loss unless the machine stops;
-**   - vfs_no_sleep = 1 lets SQLite's own pauses (while it waits for a WAL lock) take no time.
+**   - vfs_sleep_max_us >= 0: SQLite's own pauses (while it waits for a WAL lock) are no longer.
 ** Any thread; the counters are shared by all connections.
 */
 #ifndef VFS_H
@@ -67,7 +67,8 @@ static struct {
     int64_t counts[VFS_KIND_COUNT], fired;
 } vfs_state;
 
-static int vfs_no_sync, vfs_no_sleep, vfs_rough, vfs_read_only;
+static int vfs_no_sync, vfs_rough, vfs_read_only;
+static int vfs_sleep_max_us = -1;
 static int64_t vfs_room = -1; /* one thread at a time, if it is used */
 
 /* ---- the plan -------------------------------------------------------------------------------- */
@@ -275,8 +276,10 @@ static int vfs_full_name(sqlite3_vfs *vfs, const char *name, int cap, char *out)
 }
 static int vfs_sleep(sqlite3_vfs *vfs, int us)
 {
+    int pause = vfs_sleep_max_us >= 0 && us > vfs_sleep_max_us ? vfs_sleep_max_us : us;
     (void)vfs;
-    return vfs_no_sleep ? us : vfs_state.real->xSleep(vfs_state.real, us);
+    if (pause > 0) vfs_state.real->xSleep(vfs_state.real, pause);
+    return us;
 }
 
 /* Registers the VFS "fault" and makes it ready; nothing fails yet. Safe to call again. */
