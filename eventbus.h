@@ -1649,6 +1649,7 @@ struct eb_store {
     char *file; /* path as SQLite made it absolute; NULL: in memory */
     char prefix[36];
     uint64_t id_key[2];
+    int locks; /* of lock and read_lock, how many could be made */
     /* under lock */
     ebi_mutex lock;
     ebi_req *queue_head, *queue_tail;
@@ -1742,32 +1743,42 @@ EBI_FN int64_t ebi_due(int64_t now_ms, int64_t delay_ms)
 ** >>log   One structured entry at a time                            [private]
 ** ======================================================================== */
 
-EBI_FN void ebi_log_field(const char *name, const char *value)
+typedef struct ebi_line { /* written with one call, so that lines of two threads do not mix */
+    char text[8192];
+    size_t len;
+} ebi_line;
+
+EBI_FN void ebi_log_field(ebi_line *line, const char *name, const char *value)
 {
     char quoted[1400];
+    int n;
     if (!value) return;
     ebi_json_quote(quoted, sizeof quoted, value, EBI_ERROR_MAX);
-    fprintf(stderr, ",\"%s\":%s", name, quoted);
+    n = snprintf(line->text + line->len, sizeof line->text - line->len, ",\"%s\":%s", name, quoted);
+    EB_ASSERT(n > 0 && line->len + (size_t)n < sizeof line->text);
+    line->len += (size_t)n;
 }
 
 /* The default logger: one JSON line on stderr, from WARN up. */
 EBI_FN void ebi_log_default(const eb_log_entry *e, void *user)
 {
     static const char *const names[] = {"", "error", "warn", "info", "debug"};
-    char when[EBI_TIME_LEN + 1];
+    char when[EBI_TIME_LEN + 1], tail[120] = "";
+    ebi_line line;
     (void)user;
     if (e->level > EB_LOG_WARN) return;
     ebi_time_text(e->time_ms, when);
-    fprintf(stderr, "{\"time\":\"%s\",\"level\":\"%s\"", when, names[e->level & 3]);
-    ebi_log_field("message", e->message);
-    ebi_log_field("event_id", e->event_id);
-    ebi_log_field("type", e->type);
-    ebi_log_field("subscription", e->subscription);
-    ebi_log_field("error", e->error);
+    line.len = (size_t)snprintf(line.text, sizeof line.text, "{\"time\":\"%s\",\"level\":\"%s\"",
+                                when, names[e->level & 3]);
+    ebi_log_field(&line, "message", e->message);
+    ebi_log_field(&line, "event_id", e->event_id);
+    ebi_log_field(&line, "type", e->type);
+    ebi_log_field(&line, "subscription", e->subscription);
+    ebi_log_field(&line, "error", e->error);
     if (e->attempt > 0)
-        fprintf(stderr, ",\"attempt\":%d,\"max_attempts\":%d,\"next_delay_ms\":%lld", e->attempt,
-                e->max_attempts, (long long)e->next_delay_ms);
-    fputs("}\n", stderr);
+        snprintf(tail, sizeof tail, ",\"attempt\":%d,\"max_attempts\":%d,\"next_delay_ms\":%lld",
+                 e->attempt, e->max_attempts, (long long)e->next_delay_ms);
+    fprintf(stderr, "%s%s}\n", line.text, tail);
 }
 
 /* Called without any lock held: a logger may call back into the bus. */
@@ -2451,8 +2462,10 @@ EBI_FN eb_result ebi_store_init(eb_store *store, const eb_options *o, int create
     store->pid = ebi_platform_pid();
     store->clock = o->clock;
     if (!store->durability) store->durability = EB_DURABLE_FULL;
-    if (ebi_mutex_init(&store->lock) || ebi_mutex_init(&store->read_lock))
-        return ebi_error(EB_ERR_NOMEM, "cannot make a mutex");
+    if (ebi_mutex_init(&store->lock)) return ebi_error(EB_ERR_NOMEM, "cannot make a mutex");
+    store->locks = 1;
+    if (ebi_mutex_init(&store->read_lock)) return ebi_error(EB_ERR_NOMEM, "cannot make a mutex");
+    store->locks = 2;
     rc = ebi_store_options(store, o);
     if (rc != EB_OK) return rc;
     store->in_memory = ebi_is_memory(store->path);
@@ -2480,8 +2493,8 @@ EBI_FN void ebi_store_fini(eb_store *store)
     ebi_free(&store->allocator, store->vfs);
     ebi_free(&store->allocator, store->node_id);
     ebi_free(&store->allocator, store->file);
-    ebi_mutex_fini(&store->lock);
-    ebi_mutex_fini(&store->read_lock);
+    if (store->locks > 0) ebi_mutex_fini(&store->lock);
+    if (store->locks > 1) ebi_mutex_fini(&store->read_lock);
 }
 
 /* EB_ERR_FORK in a forked child, before any lock is touched: another thread may have held it. */
@@ -2961,6 +2974,7 @@ struct eb_bus {
     /* under the lock */
     int state, refs;             /* refs: the user and every thread left behind */
     ebi_cond work, keeper, news; /* for workers, for the keeper, for everybody who waits */
+    int conds;                   /* how many of these could be made */
     ebi_sub *subs, *subs_last, **by_type, **by_id, *globs;
     size_t sub_count, table_mask;
     int prefixes[EBI_TYPE_MAX + 1]; /* how many patterns "prefix*" have this length */
@@ -5759,9 +5773,9 @@ EBI_FN void ebi_bus_free(eb_bus *bus)
     ebi_entries_free(&bus->store, bus->ready);
     if (bus->policy.schedule_ms) ebi_free(&a, bus->policy.schedule_ms);
     ebi_free(&a, bus->by_type);
-    ebi_cond_fini(&bus->work);
-    ebi_cond_fini(&bus->keeper);
-    ebi_cond_fini(&bus->news);
+    if (bus->conds > 0) ebi_cond_fini(&bus->work);
+    if (bus->conds > 1) ebi_cond_fini(&bus->keeper);
+    if (bus->conds > 2) ebi_cond_fini(&bus->news);
     ebi_store_fini(&bus->store);
     ebi_free(&a, bus);
 }
@@ -6287,8 +6301,10 @@ EB_API eb_result eb_open(eb_bus **out, const eb_options *options)
         bus->store.logger = logger;
         bus->refs = bus->batch = 1;
         bus->next_due_ms = INT64_MAX;
-        if (ebi_cond_init(&bus->work) || ebi_cond_init(&bus->keeper) || ebi_cond_init(&bus->news))
-            rc = ebi_error(EB_ERR_NOMEM, "cannot make a condition");
+        bus->conds += ebi_cond_init(&bus->work) == 0;
+        if (bus->conds == 1) bus->conds += ebi_cond_init(&bus->keeper) == 0;
+        if (bus->conds == 2) bus->conds += ebi_cond_init(&bus->news) == 0;
+        if (bus->conds < 3) rc = ebi_error(EB_ERR_NOMEM, "cannot make a condition");
         if (rc == EB_OK) rc = ebi_bus_options(bus, options);
         if (rc == EB_OK) rc = ebi_store_init(&bus->store, options, 1);
         if (rc != EB_OK) ebi_bus_free(bus);

@@ -266,7 +266,7 @@ B_FN const char *b_spread(b_samples *s)
 
 B_FN const char *b_rate(b_samples *s) { return b_text("%.0f/s", b_median(s)); }
 
-/* Turns of the anchor opened last that were kept though the disk was slow. */
+/* Turns beside the open anchor that were kept though the disk was slow. */
 static int b_slow_turns;
 
 /* The last word on one figure: ours, raw SQLite in the same turns, the figure that has a goal. Also
@@ -517,6 +517,7 @@ B_FN void b_anchor_close(b_anchor *a)
     }
     b_raw_close(&a->raw);
     b_free(&a->rates);
+    b_slow_turns = 0; /* what comes next does not depend on it */
 }
 
 /* 1 if this pair of runs is of a slow spell, and there is a turn to spare for it. */

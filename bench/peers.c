@@ -249,7 +249,11 @@ static void round_of(ours *o, int level, result *results, int *repeated)
         for (;;) {
             measure_peer(&peers[i], theirs);
             measure_ours(o, after);
-            if (b_steady(before[BY_1], after[BY_1]) || *repeated >= SPARE) break;
+            if (b_steady(before[BY_1], after[BY_1])) break;
+            if (*repeated >= SPARE) {
+                b_slow_turns++;
+                break;
+            }
             ++*repeated;
             memcpy(before, after, sizeof before);
         }
