@@ -381,6 +381,28 @@ TEST stuck_handlers_of_many_subscriptions_stop_no_other(void)
     PASS();
 }
 
+/* In a damaged file something may be due that has no event. Looking for it again and again would
+** keep eb_pump from ever returning; the others run, and next_ms says when it is looked for again. */
+TEST due_row_without_an_event_does_not_make_it_spin(void)
+{
+    const char *path = t_path("due-nothing");
+    t_time t;
+    int64_t next;
+    eb_bus *bus = pumped(path, &t, EB_UNMATCHED_KEEP);
+    T_OK(eb_subscribe(bus, "a", count, NULL, NULL, NULL));
+    T_OK(eb_start(bus));
+    ASSERT_EQ(SQLITE_OK, t_sql(path, "INSERT INTO deliveries(seq,status,due_ms)"
+                                     " VALUES(1000000,'pending',1)", NULL, 0));
+    T_OK(eb_pump(bus, EB_NONE, &next));
+    ASSERT(next > 0);
+    T_OK(eb_post(bus, "a", NULL, NULL));
+    t_advance(&t, next);
+    T_OK(eb_pump(bus, EB_NONE, &next));
+    ASSERT_EQ(1, calls);
+    eb_destroy(bus);
+    PASS();
+}
+
 SUITE(regress)
 {
     greatest_set_test_suffix("done");
@@ -401,6 +423,7 @@ SUITE(regress)
     RUN_TEST(subscription_gets_what_waited_for_it_beside_a_publish);
     RUN_TEST(event_claimed_in_the_commit_that_stores_it_is_there_once);
     RUN_TEST(stuck_handlers_of_many_subscriptions_stop_no_other);
+    RUN_TEST(due_row_without_an_event_does_not_make_it_spin);
 }
 
 GREATEST_MAIN_DEFS();
