@@ -37,10 +37,13 @@ static void must(const char *what, eb_result rc)
     _exit(3);
 }
 
+/* Besides the types of work.h: poison, which ends the process. */
 static eb_result handler(eb_delivery *d, void *user)
 {
+    int n = ledger_run(&book, d);
     (void)user;
-    return work_handle(&book, d, ledger_run(&book, d), 2);
+    if (strcmp(d->event->type, "poison") == 0) p_die();
+    return work_handle(&book, d, n, 2);
 }
 
 static const char *any_type(luck *r)
@@ -62,22 +65,16 @@ static void *publisher(void *arg)
     return NULL;
 }
 
-/* --child run PATH LEDGER SEED DURABILITY */
-static int child(char **args)
+/* Opens the bus and starts it. */
+static void child_begin(const char *path, const char *ledger_file, int durability)
 {
-    uint64_t seed = strtoull(args[2], NULL, 10);
-    luck lucks[2];
-    pthread_t threads[2];
     eb_options o;
-    char line[40];
     p_child_init();
-    ledger_open(&book, args[1], ROOM);
-    lucks[0] = luck_seeded(seed, 0);
-    lucks[1] = luck_seeded(seed, 1);
+    ledger_open(&book, ledger_file, ROOM);
     memset(&o, 0, sizeof o);
-    o.path = args[0];
+    o.path = path;
     o.workers = 2;
-    o.durability = atoi(args[3]);
+    o.durability = durability;
     o.retry.max_retries = WORK_ATTEMPTS - 1;
     o.retry.base_delay_ms = 1;
     o.retry.max_delay_ms = 3;
@@ -87,6 +84,18 @@ static int child(char **args)
     must("eb_open", eb_open(&bus, &o));
     must("eb_subscribe", eb_subscribe(bus, "*", handler, NULL, NULL, NULL));
     must("eb_start", eb_start(bus));
+}
+
+/* --child run PATH LEDGER SEED DURABILITY */
+static int child(char **args)
+{
+    uint64_t seed = strtoull(args[2], NULL, 10);
+    luck lucks[2];
+    pthread_t threads[2];
+    char line[40];
+    lucks[0] = luck_seeded(seed, 0);
+    lucks[1] = luck_seeded(seed, 1);
+    child_begin(args[0], args[1], atoi(args[3]));
     threads[0] = p_go(publisher, &lucks[0]);
     threads[1] = p_go(publisher, &lucks[1]);
     p_report("running");
@@ -97,6 +106,18 @@ static int child(char **args)
     p_set(&stop, 1);
     p_join(threads[0]);
     p_join(threads[1]);
+    eb_destroy(bus);
+    p_report("ended");
+    p_order(line, sizeof line);
+    return 0;
+}
+
+/* --child poison PATH LEDGER: works off what is there, if it can. */
+static int poisoned_child(char **args)
+{
+    char line[40];
+    child_begin(args[0], args[1], EB_DURABLE_NORMAL);
+    must("eb_drain", eb_drain(bus, P_LONG_MS));
     eb_destroy(bus);
     p_report("ended");
     p_order(line, sizeof line);
@@ -317,12 +338,54 @@ TEST nothing_is_lost_by_kill_9(void)
     PASS();
 }
 
+/* Events that end the process each time somebody tries them: every one has its attempts, and one
+** for the time when it was claimed along with others; then it is dead, and those around it done. */
+TEST an_event_that_kills_its_process_dies_alone(void)
+{
+    static const char *const types[] = {"ok", "poison", "ok", "ok", "poison", "ok", "late", "ok"};
+    enum { TYPES = (int)(sizeof types / sizeof *types), POISON = 2 };
+    const int most = POISON * (WORK_ATTEMPTS + 1);
+    char line[100] = "", payload[100];
+    eb_options o;
+    eb_id id;
+    int i, n, deaths = 0;
+    fresh_files();
+    o = t_options(path);
+    bus = t_open(&o);
+    for (i = 0; i < TYPES; i++) {
+        n = work_announce(&book, types[i], 0, payload, sizeof payload);
+        ledger_answer(&book, n, eb_post(bus, types[i], payload, &id), &id);
+    }
+    eb_destroy(bus);
+    while (strcmp(line, "ended") != 0) {
+        p_child *c = p_spawn("poison", path, ledger_file, NULL);
+        while (p_hear(c, line, sizeof line) == 1 && strcmp(line, "ended") != 0) continue;
+        if (strcmp(line, "ended") == 0) {
+            p_end(c);
+            break;
+        }
+        p_kill(c);
+        ledger_crashed(&book);
+        ASSERTm("it is tried for ever", ++deaths <= most);
+    }
+    ASSERT(deaths >= WORK_ATTEMPTS);
+    for (n = 1; n <= TYPES; n++) {
+        int poison = strcmp(types[n - 1], "poison") == 0;
+        ASSERT(!poison || work_runs(&book, n) <= WORK_ATTEMPTS + 1);
+        ASSERT_EQ(poison ? 0 : 1, ledger_at(&book, n)->ok > 0);
+    }
+    ASSERT_EQ_FMT(POISON, (int)count_of("SELECT count(*) FROM dead_letters"), "%d");
+    if (ledger_check(&book, path, 0)) FAILm(book.why);
+    PASS();
+}
+
 GREATEST_MAIN_DEFS();
 
 int main(int argc, char **argv)
 {
     p_proc_init(argv);
     if (argc == 7 && strcmp(argv[1], "--child") == 0) return child(argv + 3);
+    if (argc == 5 && strcmp(argv[1], "--child") == 0) return poisoned_child(argv + 3);
     if (argc == 4 && strcmp(argv[1], "--story") == 0) {
         int ok;
         calibrate();
@@ -334,6 +397,7 @@ int main(int argc, char **argv)
     if (argc > 2) arg_seed = strtoull(argv[2], NULL, 10);
     GREATEST_INIT(); /* the arguments are ours */
     SET_TEARDOWN(p_reap, NULL);
+    RUN_TEST(an_event_that_kills_its_process_dies_alone);
     RUN_TEST(nothing_is_lost_by_kill_9);
     GREATEST_MAIN_END();
 }
