@@ -1233,7 +1233,7 @@ TEST default_logger_writes_json_lines(void)
     fflush(stderr);
     saved = dup(2);
     file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
-    ASSERT(saved >= 0 && file >= 0 && dup2(file, 2) == 2);
+    ASSERT(saved >= 0 && file >= 0 && dup2(file, 2) >= 0);
     (void)eb_publish(bus, "mail", NULL, NULL);
     fflush(stderr);
     dup2(saved, 2);

@@ -7,6 +7,7 @@
 ** purges dead letters, or takes the schema one version back; at the end it recovers and drains
 ** everything, and nothing may be missing, double, or stuck. The moments are drawn from the seed,
 ** between two lines that the child reports; how far the child gets until then is up to the machine.
+** And events that kill their process whenever they run: each has its attempts and is dead then.
 **
 **     kill                     300 kills, seed 1
 **     kill KILLS SEED          another number, another seed
