@@ -80,7 +80,7 @@ typedef struct ledger_event {
 
 typedef struct ledger_book { /* shared between processes */
     int64_t capacity, used, clock, crashes;
-    ledger_event events[1]; /* capacity + 1 of them; number 0 is not used */
+    ledger_event events[1]; /* capacity + 1 of them; 0: what nobody published */
 } ledger_book;
 
 typedef struct ledger {
@@ -159,7 +159,7 @@ static int ledger_used(const ledger *l)
 
 static ledger_event *ledger_at(ledger *l, int n)
 {
-    T_MUST(n > 0 && n <= ledger_used(l) && n <= l->book->capacity);
+    T_MUST(n >= 0 && n <= ledger_used(l) && n <= l->book->capacity);
     return &l->book->events[n];
 }
 
@@ -215,10 +215,11 @@ T_UNUSED static void ledger_answer(ledger *l, int n, eb_result rc, const eb_id *
     LEDGER_SET(e->state, state);
 }
 
-/* A handler begins; returns the event's number. */
+/* A handler begins; returns the event's number, 0 if nobody published it: a ruined file. */
 T_UNUSED static int ledger_run(ledger *l, const eb_delivery *d)
 {
     int n = ledger_number(d->event->payload);
+    if (n > ledger_used(l)) n = 0;
     LEDGER_ADD(ledger_at(l, n)->runs, 1);
     return n;
 }
@@ -481,6 +482,7 @@ T_UNUSED static int ledger_look(ledger *l, const char *path)
 {
     sqlite3 *db;
     ledger_reset(l);
+    if (l->book->events[0].runs) ledger_bad(l, "a handler ran for what nobody published");
     db = ledger_connect(l, path);
     if (db && !l->wrong) ledger_look_at(l, db);
     sqlite3_close(db);
@@ -493,7 +495,7 @@ static eb_result ledger_handler(eb_delivery *d, void *user)
 {
     ledger *l = (ledger *)user;
     int n = ledger_number(d->event->payload);
-    if (n == 0 || n > l->book->used) return EB_OK; /* the look complains about it */
+    if (n == 0 || n > ledger_used(l)) return EB_OK; /* the look complains about it */
     ledger_run(l, d);
     return ledger_ran(l, n, EB_OK);
 }
