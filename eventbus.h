@@ -4022,7 +4022,7 @@ typedef struct ebi_claim {
     ebi_entry *dead, *dead_last;     /* nobody matches them, and the policy says so */
     ebi_entry *queue;                /* the ready entries, ours while claiming is set */
     int64_t cursor, next_due_ms, now_ms;
-    int want, single, room, due_first, alone, more, parked, unmatched, ended, ran;
+    int want, single, room, due_first, alone, more, parked, unmatched, ended, ran, looked;
     eb_result failed; /* EB_OK, or how it failed when it ran */
     char now[EBI_TIME_LEN + 1];
     char unmatched_type[EBI_TYPE_MAX + 1];
@@ -4146,6 +4146,7 @@ EBI_FN int ebi_claim_due(eb_store *store, ebi_claim *c)
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     if (c->want <= 0 || c->alone || c->next_due_ms > c->now_ms) return SQLITE_OK;
     if (!s) return ebi_db_code(&store->writer);
+    c->looked = 1;
     sqlite3_bind_int64(s, 1, c->now_ms);
     sqlite3_bind_int(s, 2, c->want);
     while (bytes < EB_READY_BYTES && (rc = sqlite3_step(s)) == SQLITE_ROW) {
@@ -4296,7 +4297,7 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
         ebi_engine_backoff(bus);
         return;
     }
-    if (c->next_due_ms <= c->now_ms && !c->won && !c->ended && !c->parked)
+    if (c->looked && c->next_due_ms <= c->now_ms && !c->won && !c->ended && !c->parked)
         ebi_engine_backoff(bus); /* due, but cannot be read: a damaged file. Do not spin. */
     else
         bus->backoff_ms = bus->retry_at_us = 0;
