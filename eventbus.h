@@ -514,7 +514,7 @@ typedef struct eb_message {
 /* Stores the event and waits until its handlers are done with it, through all retries: EB_OK, or
 ** EB_DEAD if it went to the dead-letter queue. Inside a handler or before eb_start() it is
 ** eb_post(). EB_ERR_SHUTDOWN with *id filled: stored, but the bus stopped before the end;
-** EB_ERR_CORRUPT: stored, but the file was damaged before the end.
+** EB_ERR_CORRUPT: stored, but the file was damaged before the end, and waiting is no help.
 ** Threads: any (workers = EB_NONE: pumps, one at a time). Blocks: until the event's end. Durable:
 ** on disk as the bus's durability says. Ownership: arguments are copied; id may be NULL. */
 EB_API eb_result eb_publish(eb_bus *bus, const char *type, const char *payload, eb_id *id);
@@ -2056,6 +2056,25 @@ EBI_FN int ebi_db_rollback(eb_store *store, ebi_db *db)
     return ebi_db_run(store, db, EBI_SQL_ROLLBACK);
 }
 
+/* Whether the file was renamed or deleted under us; 0 if the VFS cannot tell. One system call. */
+EBI_FN int ebi_db_moved(const ebi_db *db)
+{
+    int moved = 0;
+    if (sqlite3_file_control(db->handle, "main", SQLITE_FCNTL_HAS_MOVED, &moved) != SQLITE_OK)
+        return 0;
+    return moved;
+}
+
+/* Size of the WAL file, through SQLite's own handle; 0 if there is none. */
+EBI_FN int64_t ebi_db_wal_bytes(ebi_db *db)
+{
+    sqlite3_file *file = NULL;
+    sqlite3_int64 size = 0;
+    sqlite3_file_control(db->handle, "main", SQLITE_FCNTL_JOURNAL_POINTER, &file);
+    if (!file || !file->pMethods || file->pMethods->xFileSize(file, &size) != SQLITE_OK) return 0;
+    return size;
+}
+
 /* ===========================================================================
 ** >>schema   Tables, their version, and whose file it is            [private]
 ** ========================================================================
@@ -2287,25 +2306,6 @@ EBI_FN eb_result ebi_schema_write(eb_store *store, ebi_db *db)
     rc = ebi_db_rollback(store, db);
     if (result == EB_OK && rc != SQLITE_OK) result = ebi_db_error(db, rc, "creating the tables");
     return result;
-}
-
-/* Whether the file was renamed or deleted under us; 0 if the VFS cannot tell. One system call. */
-EBI_FN int ebi_db_moved(const ebi_db *db)
-{
-    int moved = 0;
-    if (sqlite3_file_control(db->handle, "main", SQLITE_FCNTL_HAS_MOVED, &moved) != SQLITE_OK)
-        return 0;
-    return moved;
-}
-
-/* Size of the WAL file, through SQLite's own handle; 0 if there is none. */
-EBI_FN int64_t ebi_db_wal_bytes(ebi_db *db)
-{
-    sqlite3_file *file = NULL;
-    sqlite3_int64 size = 0;
-    sqlite3_file_control(db->handle, "main", SQLITE_FCNTL_JOURNAL_POINTER, &file);
-    if (!file || !file->pMethods || file->pMethods->xFileSize(file, &size) != SQLITE_OK) return 0;
-    return size;
 }
 
 /* SQLite fills the rest of a page that was cut off with zeros and takes a very short file for an
@@ -2728,7 +2728,7 @@ EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
     if (store->crowd > 0) { /* others publish too: let them get ready before the train leaves */
         store->crowd--;
         ebi_mutex_unlock(&store->lock);
-        ebi_thread_yield(); /* 8 threads on 2 cores: 7 events in a commit, else 1.1 (bench/) */
+        ebi_thread_yield(); /* else whoever has the processor commits alone, again and again */
         ebi_mutex_lock(&store->lock);
     }
     if (store->queue_head) store->crowd = EBI_CROWD;
