@@ -478,7 +478,8 @@ EB_API eb_result eb_start(eb_bus *bus);
 EB_API eb_result eb_pump(eb_bus *bus, int64_t budget_ms, int64_t *next_ms);
 
 /* Waits until no event is pending or processing, delayed and retrying ones included; those that
-** stay because nobody matches them do not count. EB_ERR_TIMEOUT if that takes longer.
+** stay because nobody matches them do not count. EB_ERR_TIMEOUT if that takes longer;
+** EB_ERR_CORRUPT, EB_ERR_SCHEMA: the file is damaged, and waiting is no help.
 ** Threads: any, not inside a handler. Blocks: up to timeout_ms (0: just looks). Durable: acks. */
 EB_API eb_result eb_drain(eb_bus *bus, int64_t timeout_ms);
 
@@ -514,7 +515,7 @@ typedef struct eb_message {
 /* Stores the event and waits until its handlers are done with it, through all retries: EB_OK, or
 ** EB_DEAD if it went to the dead-letter queue. Inside a handler or before eb_start() it is
 ** eb_post(). EB_ERR_SHUTDOWN with *id filled: stored, but the bus stopped before the end;
-** EB_ERR_CORRUPT: stored, but the file was damaged before the end, and waiting is no help.
+** EB_ERR_CORRUPT, EB_ERR_SCHEMA: stored, but the file was damaged before the end.
 ** Threads: any (workers = EB_NONE: pumps, one at a time). Blocks: until the event's end. Durable:
 ** on disk as the bus's durability says. Ownership: arguments are copied; id may be NULL. */
 EB_API eb_result eb_publish(eb_bus *bus, const char *type, const char *payload, eb_id *id);
@@ -528,7 +529,8 @@ EB_API eb_result eb_post(eb_bus *bus, const char *type, const char *payload, eb_
 ** Threads, Blocks, Durable, Ownership: as eb_post. A count of 0 is EB_OK. */
 EB_API eb_result eb_send(eb_bus *bus, const eb_message *msgs, size_t count, eb_id *ids);
 
-/* Waits for the end of an event: EB_OK done, EB_DEAD, EB_ERR_TIMEOUT, EB_ERR_NOT_FOUND.
+/* Waits for the end of an event: EB_OK done, EB_DEAD, EB_ERR_TIMEOUT, EB_ERR_NOT_FOUND; as
+** eb_publish EB_ERR_SHUTDOWN, EB_ERR_CORRUPT and EB_ERR_SCHEMA.
 ** Threads: any, not inside a handler (workers = EB_NONE: pumps). Blocks: up to timeout_ms. */
 EB_API eb_result eb_wait(eb_bus *bus, const char *id, int64_t timeout_ms);
 

@@ -999,6 +999,43 @@ TEST memory_database_works(void)
     PASS();
 }
 
+/* ---- a file that is ruined while somebody waits ----------------------------------------------- */
+
+static eb_result ruin(eb_delivery *d, void *user)
+{
+    (void)d;
+    T_MUST(t_sql((const char *)user, "DROP TABLE finished", NULL, 0) == SQLITE_OK);
+    return EB_OK; /* which cannot be written down any more */
+}
+
+enum { BY_PUBLISH, BY_WAIT, BY_DRAIN };
+
+TEST waiting_ends_when_the_file_is_ruined(int how)
+{
+    char path[512];
+    eb_options o;
+    eb_result rc;
+    eb_bus *bus;
+    eb_id id;
+    t_copy(path, sizeof path, t_path("ruined"));
+    o = t_options(path);
+    o.shutdown_timeout_ms = 100;
+    bus = t_open(&o);
+    T_OK(eb_subscribe(bus, "a", ruin, path, NULL, NULL));
+    T_OK(eb_start(bus));
+    if (how == BY_PUBLISH) {
+        rc = eb_publish(bus, "a", NULL, &id);
+        ASSERT(t_is_v4(id.str)); /* it was stored */
+    } else {
+        T_OK(eb_post(bus, "a", NULL, &id));
+        rc = how == BY_WAIT ? eb_wait(bus, id.str, 20000) : eb_drain(bus, 20000);
+    }
+    ASSERT(rc == EB_ERR_CORRUPT || rc == EB_ERR_SCHEMA);
+    eb_destroy(bus);
+    ASSERT_EQ(1, t_sql_int(path, "SELECT count(*) FROM event_log"));
+    PASS();
+}
+
 SUITE(publish)
 {
     RUN_TEST(ids_are_unique_version_4_uuids);
@@ -1038,6 +1075,12 @@ SUITE(publish)
     RUN_TEST(negative_timeouts_are_refused);
     RUN_TEST(wait_sees_the_end_of_an_event_of_an_earlier_life);
     RUN_TEST(memory_database_works);
+    greatest_set_test_suffix("publish");
+    RUN_TEST1(waiting_ends_when_the_file_is_ruined, BY_PUBLISH);
+    greatest_set_test_suffix("wait");
+    RUN_TEST1(waiting_ends_when_the_file_is_ruined, BY_WAIT);
+    greatest_set_test_suffix("drain");
+    RUN_TEST1(waiting_ends_when_the_file_is_ruined, BY_DRAIN);
 }
 
 /* ---- on the injected clock ------------------------------------------------------------------- */
