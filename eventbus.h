@@ -1806,13 +1806,11 @@ EBI_FN void ebi_log_note(const eb_store *store, int level, const char *message, 
 ** A connection is used by one thread at a time: the writer by whoever leads, the reader under
 ** read_lock. Statements are reset before a call ends, so that none holds a snapshot. */
 
-/* What a SQLite code means to our callers. */
+/* What a failure's SQLite code means to our callers. */
 EBI_FN eb_result ebi_db_result(int rc)
 {
+    EB_ASSERT(rc != SQLITE_OK && rc != SQLITE_ROW && rc != SQLITE_DONE);
     switch (rc & 0xFF) {
-    case SQLITE_OK:
-    case SQLITE_ROW:
-    case SQLITE_DONE: return EB_OK;
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
     case SQLITE_PROTOCOL: return EB_ERR_BUSY;
@@ -1831,7 +1829,6 @@ EBI_FN eb_result ebi_db_result(int rc)
 EBI_FN eb_result ebi_db_error(const ebi_db *db, int rc, const char *what)
 {
     eb_result result = ebi_db_result(rc);
-    EB_ASSERT(result != EB_OK);
     return ebi_error(result, "%s: %s (SQLite %d)", what,
                      db->handle ? sqlite3_errmsg(db->handle) : sqlite3_errstr(rc), rc);
 }
@@ -5513,8 +5510,14 @@ EBI_FN eb_result ebi_bus_options(eb_bus *bus, const eb_options *o)
     bus->on_unmatched = o->on_unmatched;
     bus->max_pending = o->max_pending;
     bus->max_payload = o->max_payload_bytes ? o->max_payload_bytes : 1024 * 1024;
-    if (bus->max_payload > 900000000) bus->max_payload = 900000000;
     return EB_OK;
+}
+
+/* No text may be longer than this SQLite stores: binding it would fail, and leave a NULL. */
+EBI_FN void ebi_bus_limit_payload(eb_bus *bus)
+{
+    size_t most = (size_t)sqlite3_limit(bus->store.writer.handle, SQLITE_LIMIT_LENGTH, -1);
+    if (bus->max_payload > most - most / 10) bus->max_payload = most - most / 10;
 }
 
 /* ===========================================================================
@@ -6310,7 +6313,8 @@ EB_API eb_result eb_open(eb_bus **out, const eb_options *options)
         if (bus->conds < 3) rc = ebi_error(EB_ERR_NOMEM, "cannot make a condition");
         if (rc == EB_OK) rc = ebi_bus_options(bus, options);
         if (rc == EB_OK) rc = ebi_store_init(&bus->store, options, 1);
-        if (rc != EB_OK) ebi_bus_free(bus);
+        if (rc == EB_OK) ebi_bus_limit_payload(bus);
+        else ebi_bus_free(bus);
     }
     if (rc == EB_OK) {
         *out = bus;

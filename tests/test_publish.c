@@ -999,6 +999,62 @@ TEST memory_database_works(void)
     PASS();
 }
 
+static int limit_it(sqlite3 *db, const char **error, const void *api)
+{
+    (void)error, (void)api;
+    sqlite3_limit(db, SQLITE_LIMIT_LENGTH, 10000);
+    return SQLITE_OK;
+}
+
+/* A SQLite that stores less than max_payload_bytes: what is too long for it, in one part or in all
+** of an event, gets the documented result; nothing of it is stored, and the bus goes on. */
+TEST what_is_too_big_for_sqlite_is_too_big(void)
+{
+    static char text[12000], metadata[12020];
+    eb_options o = t_options(t_path("limit"));
+    eb_message m = message("a", text);
+    eb_bus *bus;
+    memset(text, '1', sizeof text - 1);
+    snprintf(metadata, sizeof metadata, "{\"k\":\"%s\"}", text);
+    sqlite3_auto_extension((void (*)(void))limit_it);
+    bus = t_open(&o);
+    sqlite3_reset_auto_extension();
+    T_IS(EB_ERR_TOO_BIG, eb_send(bus, &m, 1, NULL));
+    m.payload = NULL;
+    m.metadata = metadata;
+    T_IS(EB_ERR_TOO_BIG, eb_send(bus, &m, 1, NULL));
+    text[6000] = 0;
+    snprintf(metadata, sizeof metadata, "{\"k\":\"%s\"}", text);
+    T_OK(eb_send(bus, &m, 1, NULL));
+    m.payload = text; /* each by itself is fine, both are not */
+    T_IS(EB_ERR_TOO_BIG, eb_send(bus, &m, 1, NULL));
+    m.metadata = NULL;
+    T_OK(eb_send(bus, &m, 1, NULL));
+    eb_destroy(bus);
+    ASSERT_EQ(2, t_sql_int(o.path, "SELECT count(*) FROM event_log"));
+    ASSERT_EQ(1, t_sql_int(o.path, "SELECT count(metadata) FROM event_log"));
+    PASS();
+}
+
+/* What may have failed in a file is looked at by opening it anew; a bus in memory would be empty
+** then. It stays, and so does everything in it. */
+TEST bus_in_memory_is_never_opened_anew(void)
+{
+    eb_options o = t_options(":memory:");
+    eb_bus *bus = t_open(&o);
+    eb_event_list list;
+    T_OK(eb_post(bus, "a", "1", NULL));
+    ebi_writer_enter(&bus->store);
+    bus->store.must_reopen = 1;
+    ebi_writer_leave(&bus->store);
+    T_OK(eb_post(bus, "a", "2", NULL));
+    T_OK(eb_log_read(eb_bus_store(bus), NULL, &list));
+    ASSERT_EQ(2, list.count);
+    eb_event_list_free(&list);
+    eb_destroy(bus);
+    PASS();
+}
+
 /* ---- a file that is ruined while somebody waits ----------------------------------------------- */
 
 static eb_result ruin(eb_delivery *d, void *user)
@@ -1075,6 +1131,8 @@ SUITE(publish)
     RUN_TEST(negative_timeouts_are_refused);
     RUN_TEST(wait_sees_the_end_of_an_event_of_an_earlier_life);
     RUN_TEST(memory_database_works);
+    RUN_TEST(what_is_too_big_for_sqlite_is_too_big);
+    RUN_TEST(bus_in_memory_is_never_opened_anew);
     greatest_set_test_suffix("publish");
     RUN_TEST1(waiting_ends_when_the_file_is_ruined, BY_PUBLISH);
     greatest_set_test_suffix("wait");

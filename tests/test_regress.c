@@ -1,5 +1,5 @@
-/* test_regress.c - one small test for each mistake that was found after it was made, by reading or by
-** the fault ladders. What the ladders themselves repeat is not repeated here. */
+/* test_regress.c - one small test for each mistake that was found after it was made, by reading or
+** by the fault ladders. What the ladders themselves repeat is not repeated here. */
 #include "test.h"
 #include <pthread.h>
 #include <sched.h>
@@ -152,7 +152,8 @@ TEST stopped_bus_does_not_revoke_the_claims_of_the_next(void)
     T_OK(eb_subscribe(two, "a", count, NULL, NULL, NULL));
     T_OK(eb_start(two));
     T_OK(eb_post(two, "a", NULL, NULL));
-    ASSERT_EQ(SQLITE_OK, t_sql(path, "UPDATE deliveries SET status='processing',token=77", NULL, 0));
+    ASSERT_EQ(SQLITE_OK,
+              t_sql(path, "UPDATE deliveries SET status='processing',token=77", NULL, 0));
     one->store.must_reopen = 1; /* as after a failed write */
     T_IS(EB_ERR_NOT_FOUND, eb_dlq_retry(eb_bus_store(one), "no id", NULL));
     ASSERT_EQ(77, t_sql_int(path, "SELECT token FROM deliveries"));
@@ -392,7 +393,7 @@ TEST stuck_handlers_of_many_subscriptions_stop_no_other(void)
 }
 
 /* In a damaged file something may be due that has no event. Looking for it again and again would
-** keep eb_pump from ever returning; the others run, and next_ms says when it is looked for again. */
+** keep eb_pump from ever returning; the others run, and next_ms says when to look again. */
 TEST due_row_without_an_event_does_not_make_it_spin(void)
 {
     const char *path = t_path("due-nothing");

@@ -109,12 +109,33 @@ static int scene_whole(const eb_event *e)
     return e->producer && t_errors(e->last_error, -1, NULL, 0) == e->retry_count;
 }
 
+/* Publishes without waiting, and tells the ledger. */
+static int scene_post(const char *type)
+{
+    char payload[64], metadata[32];
+    eb_message m;
+    eb_id id;
+    int n = ledger_attempt(&w.book, type, SCENE_MAX_ATTEMPTS, 0, payload, sizeof payload);
+    snprintf(metadata, sizeof metadata, "{\"n\":\"%d\"}", n);
+    memset(&id, 0, sizeof id);
+    memset(&m, 0, sizeof m);
+    m.type = type;
+    m.payload = payload;
+    m.metadata = metadata;
+    ledger_answer(&w.book, n, CALL(eb_send(w.bus, &m, 1, &id)), &id);
+    return n;
+}
+
 static eb_result scene_handler(eb_delivery *d, void *user)
 {
     const char *type = d->event->type;
     int n = ledger_run(&w.book, d);
     (void)user;
     if (!scene_whole(d->event)) scene_bad("a handler got event %d, but not all of it", n);
+    if (strcmp(type, "parent") == 0) {
+        scene_post("ok");
+        scene_post("ok");
+    }
     if (strcmp(type, "dies") == 0)
         return ledger_ran(&w.book, n, eb_fail(d, "attempt %d", d->attempt));
     if (strcmp(type, "second") == 0 && d->event->retry_count == 0)
@@ -153,23 +174,7 @@ static eb_result scene_start(void)
     return rc;
 }
 
-/* Publishes without waiting, and tells the ledger. */
-static int scene_post(const char *type)
-{
-    char payload[64], metadata[32];
-    eb_message m;
-    eb_id id;
-    int n = ledger_attempt(&w.book, type, SCENE_MAX_ATTEMPTS, 0, payload, sizeof payload);
-    snprintf(metadata, sizeof metadata, "{\"n\":\"%d\"}", n);
-    memset(&id, 0, sizeof id);
-    memset(&m, 0, sizeof m);
-    m.type = type;
-    m.payload = payload;
-    m.metadata = metadata;
-    ledger_answer(&w.book, n, CALL(eb_send(w.bus, &m, 1, &id)), &id);
-    return n;
-}
-/* The same by eb_post, or by eb_publish, which waits. Returns what that returned. */
+/* As scene_post(), by eb_post, or by eb_publish, which waits. Returns what that returned. */
 static eb_result scene_plain(const char *type, int wait)
 {
     char payload[64];
@@ -393,6 +398,7 @@ static void before_death(void)
     scene_post("hopeless");
 }
 static void before_snooze(void) { scene_post("later"); }
+static void before_children(void) { scene_post("parent"); }
 static void play_drain(void) { CALL(eb_drain(w.bus, 60000)); }
 
 static void play_subscribe(void)
@@ -543,6 +549,7 @@ static const scene scenes[] = {
     {"retry", &scene_history, 4, before_retry, play_drain, 0},
     {"death", &scene_history, 4, before_death, play_drain, 0},
     {"snooze", &scene_history, 4, before_snooze, play_drain, 0},
+    {"children", &scene_history, 4, before_children, play_drain, 0},
     {"subscribe", &scene_history, 3, NULL, play_subscribe, 0},
     {"start", &scene_history, 2, NULL, play_start, 0},
     {"reader", &scene_history, 1, NULL, play_reader, 0},

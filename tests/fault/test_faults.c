@@ -179,6 +179,59 @@ TEST failed_sync_is_unknown_and_the_bus_goes_on(int lasting)
     PASS();
 }
 
+#if EBI_THREADS
+static int said(t_log *log, const char *message)
+{
+    int i, n = 0;
+    sqlite3_mutex_enter(log->mutex);
+    for (i = 0; i < log->count && i < 256; i++) n += strcmp(log->items[i].message, message) == 0;
+    sqlite3_mutex_leave(log->mutex);
+    return n;
+}
+
+/* The keeper copies a long WAL into the database, and the sync before that fails: then what was
+** committed may not be on disk although the next sync succeeds. It says so, and the next commit
+** opens the file anew. */
+TEST failed_checkpoint_of_the_keeper_is_not_forgotten(void)
+{
+    enum { BYTES = 500000, COUNT = EB_WAL_PAGES * 4096 / BYTES + 1 };
+    static t_log log;
+    eb_options o = w.options;
+    eb_message *m = (eb_message *)calloc(COUNT, sizeof *m);
+    char *payload = (char *)malloc(BYTES + 1);
+    eb_stats stats;
+    eb_bus *bus;
+    int i;
+    T_MUST(m && payload);
+    memset(payload, '1', BYTES);
+    payload[BYTES] = 0;
+    for (i = 0; i < COUNT; i++) {
+        m[i].type = "a";
+        m[i].payload = payload;
+    }
+    scene_remove();
+    memset(&o.clock, 0, sizeof o.clock);
+    o.workers = 1;
+    o.durability = EB_DURABLE_NORMAL; /* the first sync is the checkpoint's */
+    o.logger = t_logger(&log);
+    bus = t_open(&o);
+    T_OK(eb_start(bus));
+    vfs_arm("sync", VFS_IOERR, 1, 0);
+    T_OK(eb_send(bus, m, COUNT, NULL));
+    while (!said(&log, "checkpoint failed")) ebi_thread_yield();
+    ASSERT_EQ(1, vfs_fired());
+    vfs_heal();
+    while (vfs_count("sync") < 2) T_OK(eb_post(bus, "a", "1", NULL)); /* the checkpoint's again */
+    ASSERT(vfs_count("open") >= 1);
+    T_OK(eb_stats_get(eb_bus_store(bus), &stats));
+    ASSERT(stats.last_seq > COUNT);
+    eb_destroy(bus);
+    free(payload);
+    free(m);
+    PASS();
+}
+#endif
+
 /* ---- a locked file --------------------------------------------------------------------------- */
 
 static sqlite3 *locker;
@@ -523,6 +576,9 @@ int main(int argc, char **argv)
     RUN_TEST(full_disk_stops_nothing_for_good);
     RUN_TESTp(failed_sync_is_unknown_and_the_bus_goes_on, 0);
     RUN_TESTp(failed_sync_is_unknown_and_the_bus_goes_on, 1);
+#if EBI_THREADS
+    RUN_TEST(failed_checkpoint_of_the_keeper_is_not_forgotten);
+#endif
     for (i = 0; i < sizeof locked / sizeof *locked; i++) {
         greatest_set_test_suffix(locked[i]);
         RUN_TESTp(locked_for_long_is_said_and_passes, locked[i]);

@@ -3,6 +3,7 @@
 **
 **     vfs_install();                     registers the VFS "fault", for eb_options.vfs
 **     vfs_arm("sync", VFS_IOERR, 3, 0);  the third sync from now fails, once (1: and all after it)
+**     vfs_again(4);                      and, if once, the fourth one after it
 **     ... vfs_fired() ...                how many operations failed
 **     vfs_heal();                        no more faults
 **     vfs_count("sync")                  how many there were since vfs_arm(), or since vfs_heal()
@@ -62,7 +63,7 @@ static struct {
     sqlite3_vfs *real;
     /* the plan: kind -1 is none */
     int kind, code, sticky;
-    int64_t at;
+    int64_t at, again; /* 0: not again */
     /* counted */
     int64_t counts[VFS_KIND_COUNT], fired;
 } vfs_state;
@@ -90,6 +91,7 @@ static void vfs_plan(int kind, int code, int64_t at, int sticky)
         __atomic_store_n(&vfs_state.counts[k], 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&vfs_state.code, code, __ATOMIC_SEQ_CST);
     __atomic_store_n(&vfs_state.at, at, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&vfs_state.again, 0, __ATOMIC_SEQ_CST);
     __atomic_store_n(&vfs_state.sticky, sticky, __ATOMIC_SEQ_CST);
     __atomic_store_n(&vfs_state.kind, kind, __ATOMIC_SEQ_CST);
 }
@@ -101,6 +103,12 @@ T_UNUSED static void vfs_arm(const char *kind, int code, int64_t at, int sticky)
     T_MUST(vfs_kind(kind) >= 0);
     __atomic_store_n(&vfs_state.fired, 0, __ATOMIC_SEQ_CST);
     vfs_plan(vfs_kind(kind), code, at, sticky);
+}
+
+T_UNUSED static void vfs_again(int64_t later)
+{
+    int64_t at = __atomic_load_n(&vfs_state.at, __ATOMIC_SEQ_CST);
+    __atomic_store_n(&vfs_state.again, at + later, __ATOMIC_SEQ_CST);
 }
 
 T_UNUSED static int64_t vfs_fired(void)
@@ -119,7 +127,9 @@ static int vfs_step(int kind)
     int64_t count = __atomic_add_fetch(&vfs_state.counts[kind], 1, __ATOMIC_SEQ_CST);
     int64_t at = __atomic_load_n(&vfs_state.at, __ATOMIC_SEQ_CST);
     if (__atomic_load_n(&vfs_state.kind, __ATOMIC_SEQ_CST) != kind) return SQLITE_OK;
-    if (count < at || (count > at && !__atomic_load_n(&vfs_state.sticky, __ATOMIC_SEQ_CST)))
+    if (count < at) return SQLITE_OK;
+    if (count > at && !__atomic_load_n(&vfs_state.sticky, __ATOMIC_SEQ_CST) &&
+        count != __atomic_load_n(&vfs_state.again, __ATOMIC_SEQ_CST))
         return SQLITE_OK;
     __atomic_add_fetch(&vfs_state.fired, 1, __ATOMIC_SEQ_CST);
     switch (__atomic_load_n(&vfs_state.code, __ATOMIC_SEQ_CST)) {
