@@ -3177,7 +3177,7 @@ EBI_FN int64_t ebi_policy_delay(const ebi_policy *p, int failed)
         if (p->schedule_count == 0 && delay >= (double)p->max_ms) return p->max_ms;
     }
     if (!(delay < 9.2e18)) return INT64_MAX;
-    return delay < 0 ? 0 : (int64_t)delay;
+    return (int64_t)delay;
 }
 
 /* ---- outcomes: recorded by whichever transaction comes next ---- */
@@ -4629,7 +4629,7 @@ EBI_FN void ebi_attempt_say(eb_bus *bus, ebi_entry *e, const char *text, int max
 EBI_FN int ebi_attempt_failed(eb_bus *bus, ebi_entry *e, const ebi_policy *policy,
                               const char *text, int hopeless)
 {
-    int max = policy->max_retries == INT32_MAX ? INT32_MAX : policy->max_retries + 1;
+    int max = policy->max_retries + 1; /* see ebi_policy_resolve() */
     int dead = hopeless || e->failed + 1 >= max;
     int64_t delay = dead ? -1 : ebi_policy_delay(policy, e->failed + 1);
     EB_ASSERT(e->failed >= 0 && policy->max_retries >= 0);

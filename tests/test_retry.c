@@ -360,8 +360,9 @@ TEST largest_max_retries_does_not_overflow_the_attempts(void)
 
 /* ---- jitter ---------------------------------------------------------------------------------- */
 
-static int jittered(double jitter, int64_t max_delay, int64_t lo, int64_t hi)
+static int jittered(double jitter, int64_t max_delay, int scheduled, int64_t lo, int64_t hi)
 {
+    static const int64_t schedule[] = {100000};
     int64_t waits[64];
     int i, n, different = 0;
     setup("jitter");
@@ -370,6 +371,8 @@ static int jittered(double jitter, int64_t max_delay, int64_t lo, int64_t hi)
     B.o.retry.base_delay_ms = 100000;
     B.o.retry.max_delay_ms = max_delay;
     B.o.retry.jitter = jitter;
+    B.o.retry.schedule_ms = scheduled ? schedule : NULL;
+    B.o.retry.schedule_count = scheduled;
     begin(NULL);
     T_MUST(eb_post(B.bus, "a", "1", NULL) == EB_OK);
     /* a wait of 0 runs at once and is not seen by the pump: then there are fewer than 50 */
@@ -392,24 +395,36 @@ static int jittered(double jitter, int64_t max_delay, int64_t lo, int64_t hi)
 
 TEST jitter_stays_within_its_bounds(void)
 {
-    ASSERT(jittered(0.2, EB_NONE, 80000, 120000));
-    ASSERT(jittered(1.0, EB_NONE, 0, 200000));
-    ASSERT(jittered(0.001, EB_NONE, 99900, 100100));
+    ASSERT(jittered(0.2, EB_NONE, 0, 80000, 120000));
+    ASSERT(jittered(1.0, EB_NONE, 0, 0, 200000));
+    ASSERT(jittered(0.001, EB_NONE, 0, 99900, 100100));
     PASS();
 }
 
 TEST jitter_does_not_exceed_the_cap(void)
 {
-    ASSERT(jittered(0.2, 100000, 80000, 100000));
+    ASSERT(jittered(0.2, 100000, 0, 80000, 100000));
     PASS();
 }
 
-TEST jitter_of_an_enormous_wait_does_not_overflow(void)
+TEST jitter_spreads_a_schedule_too(void)
 {
+    ASSERT(jittered(0.2, 1000, 1, 80000, 120000)); /* max_delay_ms is not the schedule's */
+    PASS();
+}
+
+TEST jitter_of_an_enormous_wait_does_not_overflow(int scheduled)
+{
+    static const int64_t schedule[] = {INT64_MAX};
     int64_t next = 0;
     setup("jitterhuge");
-    B.o.retry.base_delay_ms = INT64_MAX;
-    B.o.retry.max_delay_ms = EB_NONE;
+    if (scheduled) {
+        B.o.retry.schedule_ms = schedule;
+        B.o.retry.schedule_count = 1;
+    } else {
+        B.o.retry.base_delay_ms = INT64_MAX;
+        B.o.retry.max_delay_ms = EB_NONE;
+    }
     B.o.retry.jitter = 0.5;
     begin(NULL);
     T_OK(eb_post(B.bus, "a", "1", NULL));
@@ -1602,7 +1617,11 @@ SUITE(retry)
     RUN_TEST(largest_max_retries_does_not_overflow_the_attempts);
     RUN_TEST(jitter_stays_within_its_bounds);
     RUN_TEST(jitter_does_not_exceed_the_cap);
-    RUN_TEST(jitter_of_an_enormous_wait_does_not_overflow);
+    RUN_TEST(jitter_spreads_a_schedule_too);
+    greatest_set_test_suffix("computed");
+    RUN_TEST1(jitter_of_an_enormous_wait_does_not_overflow, 0);
+    greatest_set_test_suffix("scheduled");
+    RUN_TEST1(jitter_of_an_enormous_wait_does_not_overflow, 1);
     RUN_TEST(schedule_gives_waits_and_their_number);
     RUN_TEST(last_wait_of_a_schedule_repeats);
     RUN_TEST(fewer_retries_than_the_schedule_has_waits);
