@@ -291,6 +291,12 @@ TEST get_of_what_is_no_event_is_not_found(void)
     for (i = 0; i < 36; i++)
         if (upper.str[i] >= 'a' && upper.str[i] <= 'f') upper.str[i] = (char)(upper.str[i] - 32);
     if (strcmp(upper.str, id.str) != 0) READ_FAILS(EB_ERR_NOT_FOUND, GET, upper.str);
+    f = id;
+    f.str[14] = '1'; /* another version of UUID */
+    READ_FAILS(EB_ERR_NOT_FOUND, GET, f.str);
+    f = id;
+    f.str[19] = 'c'; /* another variant */
+    READ_FAILS(EB_ERR_NOT_FOUND, GET, f.str);
     READ_FAILS(EB_ERR_ARG, GET, NULL);
     T_IS(EB_ERR_ARG, eb_get(store, id.str, NULL));
 #undef GET

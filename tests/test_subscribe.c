@@ -120,7 +120,8 @@ TEST patterns_follow_the_rules_of_types_and_may_have_stars(void)
         "*\xC0*", "\xF0\x9F\x98", "\xF4\x90\x80\x80",
     };
     static const char *const good[] = {"*",  "**", "a",   "a*b", "*.*", "order.*", "\"'--;",
-                                       "%s", "?",  "[a]", "\xC3\xA4.*", "\xF0\x9F\x98\x80*"};
+                                       "%s", "?",  "[a]", "\xC3\xA4.*", "\xC2\xA1",
+                                       "\xF0\x9F\x98\x80*"};
     const char *path = t_path("patterns");
     eb_options o = t_options(path);
     eb_bus *bus = t_open(&o);
