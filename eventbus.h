@@ -4957,11 +4957,11 @@ EBI_FN void ebi_keeper_checkpoint(eb_bus *bus)
     code = sqlite3_wal_checkpoint_v2(bus->checker.handle, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL,
                                      NULL);
     if ((code & 0xFF) != SQLITE_IOERR) return;
-    ebi_db_error(&bus->checker, code, "checkpoint");
-    ebi_log_note(store, EB_LOG_ERROR, "checkpoint failed", ebi_error_text);
     ebi_writer_enter(store);
     store->must_reopen = 1; /* what it read may not be on disk */
     ebi_writer_leave(store);
+    ebi_db_error(&bus->checker, code, "checkpoint");
+    ebi_log_note(store, EB_LOG_ERROR, "checkpoint failed", ebi_error_text);
 }
 
 /* The earliest run that is over its deadline, or NULL; *next_us: when to look again. Lock held. */
