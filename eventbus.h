@@ -189,7 +189,8 @@ THREADS
     second one gets EB_ERR_STATE. eb_post and eb_send are fine from any thread even so.
 
     fork: a child must not use its parent's bus; every call there is EB_ERR_FORK, closing does
-    nothing. Open a bus of your own in the child.
+    nothing. Open a bus of your own in the child. A handler may fork: if the child returns from it,
+    the call that pumps ends there with EB_ERR_FORK, a worker's thread just ends.
 
     Signals: no function may be called from a signal handler. A signal that interrupts a system call
     does no harm.
@@ -2957,7 +2958,8 @@ typedef struct ebi_waiter { /* on the stack of eb_publish, eb_wait */
     ebi_cond cond;
 } ebi_waiter;
 
-enum { EBI_OPEN, EBI_STARTING, EBI_STARTED, EBI_STOPPING, EBI_STOPPED };
+enum { EBI_OPEN, EBI_STARTING, EBI_STARTED, EBI_STOPPING, EBI_STOPPED,
+       EBI_FORKED /* seen by a child only that returned from a handler */ };
 
 struct eb_bus {
     eb_store store; /* first: the bus's own store; its lock is the bus's lock */
@@ -4657,6 +4659,17 @@ EBI_FN int ebi_attempt_outcome(eb_bus *bus, ebi_run *run, ebi_sub *sub, eb_resul
     return ebi_attempt_failed(bus, e, &sub->policy, eb_strerror(rc), 0);
 }
 
+/* Whether the handler forked and this is the child. The file is the parent's, and the lock may be
+** held by a thread that does not exist here: it gets a new one, to find its way out with. */
+EBI_FN int ebi_attempt_forked(eb_bus *bus)
+{
+    if (bus->store.pid == ebi_platform_pid()) return 0;
+    ebi_mutex_init(&bus->store.lock);
+    ebi_mutex_lock(&bus->store.lock);
+    bus->state = EBI_FORKED;
+    return 1;
+}
+
 /* Calls one handler. Lock held on entry and exit, not during the call. Returns the outcome;
 ** EBI_OUT_NONE: it succeeded, or the run was lost meanwhile. */
 EBI_FN int ebi_attempt_call(eb_bus *bus, ebi_run *run, ebi_sub *sub)
@@ -4680,6 +4693,7 @@ EBI_FN int ebi_attempt_call(eb_bus *bus, ebi_run *run, ebi_sub *sub)
     EBI_YIELD();
     rc = sub->handler(&run->pub, sub->user);
     EBI_YIELD();
+    if (ebi_attempt_forked(bus)) return EBI_OUT_NONE;
     ebi_mutex_lock(&store->lock);
     late = !bus->workers && run->deadline_us >= 0 && ebi_mono_us(store) > run->deadline_us;
     if (!run->lost) {
@@ -4724,6 +4738,7 @@ EBI_FN int ebi_attempt(eb_bus *bus, ebi_run *run, ebi_entry *e)
         order = sub->order;
         called++;
         outcome = ebi_attempt_call(bus, run, sub);
+        if (bus->state == EBI_FORKED) return 0;
     }
     if (run->lost) {
         bus->stale++;
@@ -4750,13 +4765,17 @@ EBI_FN int ebi_attempt(eb_bus *bus, ebi_run *run, ebi_entry *e)
     return urgent;
 }
 
+EBI_FN eb_result ebi_bus_check(eb_bus *bus);
+
 /* eb_fail and eb_reject. */
 EBI_FN eb_result ebi_run_answer(eb_delivery *delivery, int outcome, const char *fmt, va_list args)
     EB_PRINTF(3, 0);
 EBI_FN eb_result ebi_run_answer(eb_delivery *delivery, int outcome, const char *fmt, va_list args)
 {
     ebi_run *run = delivery ? (ebi_run *)delivery->impl : NULL;
+    eb_result rc = run ? ebi_bus_check(delivery->bus) : EB_OK;
     if (!run) return ebi_error(EB_ERR_ARG, "delivery is NULL");
+    if (rc != EB_OK) return rc;
     run->outcome = outcome;
     run->error[0] = 0;
     if (fmt) vsnprintf(run->error, sizeof run->error, fmt, args);
@@ -4819,6 +4838,7 @@ EBI_FN void *ebi_worker_main(void *arg)
             bus->idle--;
         }
     }
+    if (bus->state == EBI_FORKED) return NULL;
     for (at = &bus->all_workers; *at && *at != w;) at = &(*at)->next;
     if (w->run.lost) { /* its place was taken long ago; this thread is detached */
         bus->lost_workers--;
@@ -5142,6 +5162,7 @@ EBI_FN eb_result ebi_pump_enter(eb_bus *bus)
 EBI_FN void ebi_pump_leave(eb_bus *bus)
 {
     EB_ASSERT(bus->pumping);
+    if (bus->state == EBI_FORKED) return;
     if (bus->state == EBI_STOPPING) {
         ebi_mutex_unlock(&bus->store.lock);
         ebi_bus_finish(bus);
@@ -5168,11 +5189,16 @@ EBI_FN int ebi_pump_one(eb_bus *bus)
     return 2;
 }
 
+EBI_FN eb_result ebi_pump_forked(eb_bus *bus)
+{
+    return bus->state == EBI_FORKED ? ebi_store_check(&bus->store) : EB_OK;
+}
+
 /* Commits what there is to commit. Lock held on entry and exit. */
 EBI_FN eb_result ebi_pump_flush(eb_bus *bus)
 {
-    eb_result rc = EB_OK;
-    if (!bus->outcomes) return EB_OK;
+    eb_result rc = ebi_pump_forked(bus);
+    if (rc != EB_OK || !bus->outcomes) return rc;
     ebi_mutex_unlock(&bus->store.lock);
     rc = ebi_engine_flush(bus);
     ebi_mutex_lock(&bus->store.lock);
@@ -5296,11 +5322,12 @@ EBI_FN eb_result ebi_wait_for(eb_bus *bus, ebi_waiter *w, const char *id, int64_
                               int pump, int own)
 {
     eb_store *store = &bus->store;
-    eb_result rc = EB_EMPTY;
+    eb_result rc;
     int64_t left, poll = bus->idle_poll_ms >= 0 ? bus->idle_poll_ms : 1000;
     int late = deadline_ms <= ebi_mono_ms(store); /* 0: only looks */
     EB_ASSERT(w->seq > 0 && (!pump || bus->pumping));
     for (;;) {
+        if ((rc = ebi_pump_forked(bus)) != EB_OK) break;
         if (own && w->known != EB_EMPTY) return w->known;
         if (pump || w->hit) {
             w->hit = 0;
@@ -5366,6 +5393,7 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
     if (pump && (rc = ebi_pump_enter(bus)) != EB_OK) return rc;
     bus->drainers++;
     for (;;) {
+        if ((rc = ebi_pump_forked(bus)) != EB_OK) break;
         if (!bus->ready && !bus->claimed && !bus->running && !bus->claiming) {
             if (bus->outcomes) ebi_pump_flush(bus);
             ebi_mutex_unlock(&store->lock);
@@ -6594,7 +6622,9 @@ EB_API eb_result eb_reject(eb_delivery *delivery, const char *fmt, ...)
 EB_API eb_result eb_snooze(eb_delivery *delivery, int64_t delay_ms)
 {
     ebi_run *run = delivery ? (ebi_run *)delivery->impl : NULL;
+    eb_result rc = run ? ebi_bus_check(delivery->bus) : EB_OK;
     if (!run || delay_ms < 0) return ebi_error(EB_ERR_ARG, "no delivery, or a negative delay_ms");
+    if (rc != EB_OK) return rc;
     run->outcome = EBI_OUT_SNOOZE;
     run->snooze_ms = delay_ms;
     return EB_FAILED;

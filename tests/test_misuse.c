@@ -117,6 +117,74 @@ TEST forked_child_gets_nothing_and_breaks_nothing(void)
     ASSERT_STR_EQ("ok", t_sql_text(path, "PRAGMA integrity_check", buf, sizeof buf));
     PASS();
 }
+
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define T_TSAN 1
+#endif
+#endif
+#ifndef T_TSAN
+#define T_TSAN 0
+#endif
+
+/* A handler forks, and its child comes back from it, as after an exec that failed. */
+static struct { int calls, in_child, status; eb_result answer; } forker;
+
+static void leave(void) { _exit(0); }
+
+static eb_result fork_and_return(eb_delivery *d, void *user)
+{
+    pid_t pid;
+    (void)user;
+    if (forker.calls++ > 0) return EB_OK;
+    fflush(NULL);
+    pid = fork();
+    if (pid == 0) {
+        alarm(20);
+        atexit(leave); /* a worker's child ends when its thread does */
+        forker.in_child = 1;
+        forker.answer = eb_reject(d, "exec failed");
+        return forker.answer;
+    }
+    if (pid < 0 || waitpid(pid, &forker.status, 0) != pid) forker.status = -1;
+    return EB_OK;
+}
+
+enum { BY_PUMP, BY_PUBLISH, BY_WAIT, BY_DRAIN, BY_WORKER };
+
+TEST child_that_returns_from_a_handler_touches_nothing(int how)
+{
+    const char *path = t_path("fork-inside");
+    eb_options o = t_options(path);
+    eb_result rc = EB_OK;
+    eb_id id;
+    eb_bus *bus;
+    int i;
+    memset(&forker, 0, sizeof forker);
+    o.workers = how == BY_WORKER ? 1 : EB_NONE;
+    bus = t_open(&o);
+    T_OK(eb_subscribe(bus, "a", fork_and_return, NULL, NULL, NULL));
+    for (i = 0; i < 5; i++) T_OK(eb_post(bus, "a", NULL, &id));
+    T_OK(eb_start(bus));
+    if (how == BY_PUMP) rc = eb_pump(bus, EB_NONE, NULL);
+    if (how == BY_PUBLISH) rc = eb_publish(bus, "a", NULL, NULL);
+    if (how == BY_WAIT) rc = eb_wait(bus, id.str, 20000);
+    if (how == BY_DRAIN) rc = eb_drain(bus, 20000);
+    if (forker.in_child) {
+        i = rc == EB_ERR_FORK && forker.answer == EB_ERR_FORK && forker.calls == 1 &&
+            eb_post(bus, "a", NULL, NULL) == EB_ERR_FORK;
+        eb_destroy(bus);
+        _exit(i ? 0 : 1);
+    }
+    T_OK(rc);
+    T_OK(t_settle(bus));
+    ASSERT_EQ(0, forker.status);
+    eb_destroy(bus);
+    P_EQ(how == BY_PUBLISH ? 6 : 5, forker.calls);
+    P_EQ(forker.calls, p_rows(path, "status = 'done' AND retry_count = 0"));
+    P_EQ(forker.calls, t_stored(path));
+    PASS();
+}
 #endif
 
 /* ---- NULL ------------------------------------------------------------------------------------ */
@@ -444,7 +512,13 @@ TEST destroy_inside_a_handler_only_shuts_down(int workers)
 SUITE(misuse)
 {
 #ifndef _WIN32
+    static const char *const how[] = {"pump", "publish", "wait", "drain", "worker"};
+    int i;
     RUN_TEST(forked_child_gets_nothing_and_breaks_nothing); /* first: no thread was made yet */
+    for (i = 0; i < 5 - T_TSAN; i++) { /* TSan itself does not survive the end of that thread */
+        greatest_set_test_suffix(how[i]);
+        RUN_TEST1(child_that_returns_from_a_handler_touches_nothing, i);
+    }
 #endif
     RUN_TEST(null_bus_is_a_wrong_argument);
     RUN_TEST(null_store_is_a_wrong_argument);
