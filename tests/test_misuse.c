@@ -476,6 +476,52 @@ TEST message_keys_out_of_range_are_refused(void)
     PASS();
 }
 
+/* ---- calls inside a handler that neither test_inspector nor test_pump tries ------------------- */
+
+static struct { eb_result start, wait, open, post, store_open, stats; char path[512]; } within;
+
+static eb_result opens_and_waits(eb_delivery *d, void *user)
+{
+    eb_options o = t_options(within.path), same = t_options((const char *)user);
+    eb_bus *other = NULL;
+    eb_store *store = NULL;
+    eb_stats stats;
+    within.start = eb_start(d->bus);
+    within.wait = eb_wait(d->bus, d->event->id.str, 1000);
+    within.open = eb_open(&other, &o);
+    within.post = eb_post(other, "x", NULL, NULL);
+    eb_destroy(other);
+    within.store_open = eb_store_open(&store, &same);
+    within.stats = eb_stats_get(store, &stats);
+    eb_store_close(store);
+    return EB_OK;
+}
+
+TEST opening_is_fine_inside_a_handler_and_waiting_is_not(int workers)
+{
+    char path[512];
+    eb_options o;
+    eb_bus *bus;
+    t_copy(path, sizeof path, t_path("within"));
+    t_copy(within.path, sizeof within.path, t_path("within-other"));
+    o = t_options(path);
+    o.workers = workers;
+    bus = t_open(&o);
+    T_OK(eb_subscribe(bus, "a", opens_and_waits, path, NULL, NULL));
+    T_OK(eb_start(bus));
+    T_OK(eb_publish(bus, "a", NULL, NULL));
+    T_IS(EB_ERR_STATE, within.start);
+    T_IS(EB_ERR_STATE, within.wait);
+    T_OK(within.open);
+    T_OK(within.post);
+    T_OK(within.store_open);
+    T_OK(within.stats);
+    eb_destroy(bus);
+    P_EQ(1, t_stored(within.path));
+    PASS();
+}
+
+/* Forbidden, but nothing is freed under the handler's feet: it is a shutdown that says so. */
 /* ---- destroying from inside ------------------------------------------------------------------ */
 
 static eb_result destroys(eb_delivery *d, void *user)
@@ -485,7 +531,6 @@ static eb_result destroys(eb_delivery *d, void *user)
     return d->event ? EB_OK : EB_FAILED;
 }
 
-/* Forbidden, but nothing is freed under the handler's feet: it is a shutdown that says so. */
 TEST destroy_inside_a_handler_only_shuts_down(int workers)
 {
     static t_log log;
@@ -529,6 +574,8 @@ SUITE(misuse)
     RUN_TEST(list_may_be_freed_twice);
     RUN_TEST(options_out_of_range_are_refused);
     RUN_TEST(message_keys_out_of_range_are_refused);
+    RUN_TESTp(opening_is_fine_inside_a_handler_and_waiting_is_not, EB_NONE);
+    RUN_TESTp(opening_is_fine_inside_a_handler_and_waiting_is_not, 1);
     RUN_TESTp(destroy_inside_a_handler_only_shuts_down, EB_NONE);
     RUN_TESTp(destroy_inside_a_handler_only_shuts_down, 2);
 }

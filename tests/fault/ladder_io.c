@@ -11,8 +11,8 @@
 **     busy    as if somebody had it locked; only where something is locked: a VFS that says
 **             SQLITE_BUSY to a read, write or sync breaks its contract, a checkpoint takes it for
 **             "there are readers"
-** And twice: the n-th write fails late, and another one while the bus is at mending that, the 1st to
-** 12th after it; the same with syncs.
+** And twice: the n-th write fails late, and another one while the bus is at mending that, the 1st
+** to 12th after it; the same with syncs.
 ** Every call must succeed or say what happened; nothing may leak; the same bus must work when the
 ** disk does; the ledger must agree: what was refused is not there, what was acknowledged is, and
 ** EB_ERR_UNKNOWN means either.

@@ -29,9 +29,11 @@
 **   - nothing is there that was never attempted, was refused, or is there twice; an "unknown" one
 **     (EB_ERR_UNKNOWN, or no answer) is there once or not at all;
 **   - done means that a handler run returned EB_OK;
-**   - failed attempts are as many as error texts, and never more than the policy allows; what used
-**     them all up is not alive, and what did not is not dead, unless rejected or given up by hand;
-**   - a dead letter has its payload, type, id, all errors, and both times.
+**   - a handler run that returned EB_OK is the last one of that life;
+**   - failed attempts are as many as error texts, none of them empty, no more than handler runs,
+**     and never more than the policy allows; what used them all up is not alive, and what did not
+**     is not dead, unless rejected or given up by hand;
+**   - a dead letter has its payload, type, id, metadata, producer, keys, all errors, both times.
 ** ledger_check(path, flags) looks, then opens a bus on the file, compares eb_stats_get with the
 ** rows, recovers and drains it with a handler that always succeeds, and looks again: nothing may be
 ** alive any more. Then the same figures and some events through eb_store.
@@ -315,10 +317,34 @@ static const char ledger_sql[] =
     "d.seq IS NOT NULL,d.status,d.attempts,d.failed,d.errors,"
     "f.seq IS NOT NULL,f.attempts,f.errors,f.finished_at,"
     "x.seq IS NOT NULL,x.failed,x.errors,x.died_at,"
-    "x.id=l.id AND x.type=l.type AND x.payload=l.payload AND x.created_at=l.created_at"
+    "x.id=l.id AND x.type=l.type AND x.payload=l.payload AND x.created_at=l.created_at AND"
+    " x.metadata IS l.metadata AND x.producer IS l.producer AND"
+    " x.ordering_key IS l.ordering_key AND x.idempotency_key IS l.idempotency_key"
     " FROM event_log AS l LEFT JOIN deliveries AS d ON d.seq=l.seq"
     " LEFT JOIN finished AS f ON f.seq=l.seq"
     " LEFT JOIN dead_letters AS x ON x.subscription='' AND x.seq=l.seq ORDER BY l.seq";
+
+/* The error texts of event n: as many as failed attempts, none of them empty, and no more than
+** handler runs account for. A crash may have hit between the claim and the handler. */
+static void ledger_errors(ledger *l, const ledger_event *e, int n, sqlite3_stmt *s, int column,
+                          int failed)
+{
+    const char *errors = sqlite3_column_type(s, column) == SQLITE_NULL ? NULL
+                                                                       : ledger_text(s, column);
+    int by_hand = (e->notes & LEDGER_MOVED) != 0, unmatched = (e->notes & LEDGER_UNMATCHED) != 0;
+    int i, count = t_errors(errors, -1, NULL, 0);
+    char text[1200];
+    if (count != failed)
+        ledger_bad(l, "event %d: %d failed attempts but errors %s", n, failed,
+                   errors ? errors : "none");
+    for (i = 0; i < count; i++) {
+        text[0] = 0;
+        t_errors(errors, i, text, sizeof text);
+        if (!text[0]) ledger_bad(l, "event %d: error %d is empty", n, i);
+    }
+    if (failed > e->runs + l->book->crashes + by_hand + unmatched)
+        ledger_bad(l, "event %d: %d failed attempts, but %d runs", n, failed, e->runs);
+}
 
 static void ledger_row_live(ledger *l, const ledger_event *e, int n, sqlite3_stmt *s)
 {
@@ -327,10 +353,7 @@ static void ledger_row_live(ledger *l, const ledger_event *e, int n, sqlite3_stm
     int attempts = sqlite3_column_int(s, LC_LIVE_ATTEMPTS);
     if (strcmp(status, "pending") != 0 && strcmp(status, "processing") != 0)
         ledger_bad(l, "event %d: status %s", n, status);
-    if (t_errors(ledger_text(s, LC_LIVE_ERRORS)[0] ? ledger_text(s, LC_LIVE_ERRORS) : NULL, -1,
-                 NULL, 0) != failed)
-        ledger_bad(l, "event %d: %d failed attempts but errors %s", n, failed,
-                   ledger_text(s, LC_LIVE_ERRORS));
+    ledger_errors(l, e, n, s, LC_LIVE_ERRORS, failed);
     if (failed >= e->max_attempts)
         ledger_bad(l, "event %d: alive after %d failed attempts of %d", n, failed, e->max_attempts);
     if (attempts > e->max_attempts)
@@ -339,13 +362,10 @@ static void ledger_row_live(ledger *l, const ledger_event *e, int n, sqlite3_stm
 
 static void ledger_row_done(ledger *l, const ledger_event *e, int n, sqlite3_stmt *s)
 {
-    int attempts = sqlite3_column_int(s, LC_DONE_ATTEMPTS), errors;
+    int attempts = sqlite3_column_int(s, LC_DONE_ATTEMPTS);
     if (e->ok == 0 && !(e->notes & LEDGER_UNMATCHED))
         ledger_bad(l, "event %d: done, but no handler run returned EB_OK", n);
-    errors = t_errors(sqlite3_column_type(s, LC_DONE_ERRORS) == SQLITE_NULL
-                          ? NULL : ledger_text(s, LC_DONE_ERRORS), -1, NULL, 0);
-    if (errors != (attempts > 0 ? attempts - 1 : 0))
-        ledger_bad(l, "event %d: done in attempt %d with %d errors", n, attempts, errors);
+    ledger_errors(l, e, n, s, LC_DONE_ERRORS, attempts > 0 ? attempts - 1 : 0);
     if (attempts > e->max_attempts)
         ledger_bad(l, "event %d: done in attempt %d of %d", n, attempts, e->max_attempts);
     if (!ledger_is_time(ledger_text(s, LC_DONE_AT))) ledger_bad(l, "event %d: no finished_at", n);
@@ -357,9 +377,8 @@ static void ledger_row_dead(ledger *l, const ledger_event *e, int n, sqlite3_stm
     int early = e->notes & (LEDGER_REJECTED | LEDGER_MOVED | LEDGER_UNMATCHED);
     if (!sqlite3_column_int(s, LC_DEAD_COPY))
         ledger_bad(l, "event %d: the dead letter is not what was published", n);
-    if (failed < 1 || t_errors(ledger_text(s, LC_DEAD_ERRORS), -1, NULL, 0) != failed)
-        ledger_bad(l, "event %d: dead after %d failed attempts but errors %s", n, failed,
-                   ledger_text(s, LC_DEAD_ERRORS));
+    if (failed < 1) ledger_bad(l, "event %d: dead without a failed attempt", n);
+    ledger_errors(l, e, n, s, LC_DEAD_ERRORS, failed);
     if (failed > e->max_attempts)
         ledger_bad(l, "event %d: dead after %d attempts of %d", n, failed, e->max_attempts);
     if (failed < e->max_attempts && !early)
@@ -402,6 +421,8 @@ static void ledger_row(ledger *l, sqlite3_stmt *s, int *seen)
     runs = e->max_attempts * (1 + e->lives + l->book->crashes) + e->snoozes;
     if (e->runs > runs) ledger_bad(l, "event %d ran %d times, at most %d attempts each life", n,
                                    e->runs, e->max_attempts);
+    if (e->ok > 1 + e->lives + l->book->crashes)
+        ledger_bad(l, "event %d succeeded %d times in one life", n, e->ok);
 }
 
 /* What was acknowledged and not seen. */

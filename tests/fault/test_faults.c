@@ -180,6 +180,60 @@ TEST failed_sync_is_unknown_and_the_bus_goes_on(int lasting)
 }
 
 #if EBI_THREADS
+static int queued(eb_bus *bus)
+{
+    const ebi_req *r;
+    int n = 0;
+    ebi_mutex_lock(&bus->store.lock);
+    for (r = bus->store.queue_head; r; r = r->next) n++;
+    ebi_mutex_unlock(&bus->store.lock);
+    return n;
+}
+
+static int64_t syncs; /* when the post returned */
+
+static void *post_one(void *bus)
+{
+    T_MUST(eb_post((eb_bus *)bus, "a", "1", NULL) == EB_OK);
+    syncs = vfs_count("sync");
+    return NULL;
+}
+
+/* A post of a FULL bus shares a commit with a claim, which by itself needs no sync. The commit has
+** the level of the most careful of its members, whoever leads it. */
+TEST shared_commit_is_synced_if_one_of_it_must_be(int claim_first)
+{
+    eb_options o = w.options;
+    ebi_thread poster;
+    eb_bus *bus;
+    int i;
+    scene_remove();
+    memset(&o.clock, 0, sizeof o.clock);
+    o.workers = 1;
+    o.durability = EB_DURABLE_FULL;
+    o.idle_poll_ms = EB_NONE;
+    bus = t_open(&o);
+    T_OK(eb_start(bus));
+    ebi_writer_enter(&bus->store);
+    for (i = 0; i < 2; i++) {
+        if ((i == 0) == claim_first) {
+            ebi_mutex_lock(&bus->store.lock);
+            bus->next_due_ms = 0; /* something may be due: the worker claims */
+            ebi_cond_signal(&bus->work);
+            ebi_mutex_unlock(&bus->store.lock);
+        } else {
+            T_MUST(ebi_thread_start(&poster, post_one, bus) == 0);
+        }
+        while (queued(bus) < i + 1) ebi_thread_yield();
+    }
+    vfs_heal(); /* counts from here */
+    ebi_writer_leave(&bus->store);
+    ebi_thread_join(poster);
+    ASSERT(syncs > 0);
+    eb_destroy(bus);
+    PASS();
+}
+
 static int said(t_log *log, const char *message)
 {
     int i, n = 0;
@@ -194,7 +248,7 @@ static int said(t_log *log, const char *message)
 ** opens the file anew. */
 TEST failed_checkpoint_of_the_keeper_is_not_forgotten(void)
 {
-    enum { BYTES = 500000, COUNT = EB_WAL_PAGES * 4096 / BYTES + 1 };
+    enum { BYTES = 500000, COUNT = 1000 * 4096 / BYTES + 1 };
     static t_log log;
     eb_options o = w.options;
     eb_message *m = (eb_message *)calloc(COUNT, sizeof *m);
@@ -555,10 +609,12 @@ GREATEST_MAIN_DEFS();
 int main(int argc, char **argv)
 {
     static const char *const full[] = {"first_open", "send", "publish", "dispatch", "retry",
-                                       "death", "dlq_retry", "purge", "recovery", "shutdown"};
+                                       "death", "snooze", "children", "subscribe", "start",
+                                       "dlq_retry", "move", "purge", "recovery", "shutdown"};
     static const char *const locked[] = {"post", "send", "publish", "dispatch",
-                                         "retry", "death", "snooze", "subscribe", "start",
-                                         "dlq_retry", "move", "purge", "recovery"};
+                                         "retry", "death", "snooze", "children", "subscribe",
+                                         "start", "dlq_retry", "move", "purge", "recovery",
+                                         "shutdown"};
     size_t i;
     if (argc == 2 && strcmp(argv[1], "few") == 0) {
         flips /= 10;
@@ -577,6 +633,10 @@ int main(int argc, char **argv)
     RUN_TESTp(failed_sync_is_unknown_and_the_bus_goes_on, 1);
 #if EBI_THREADS
     RUN_TEST(failed_checkpoint_of_the_keeper_is_not_forgotten);
+    greatest_set_test_suffix("post_first");
+    RUN_TESTp(shared_commit_is_synced_if_one_of_it_must_be, 0);
+    greatest_set_test_suffix("claim_first");
+    RUN_TESTp(shared_commit_is_synced_if_one_of_it_must_be, 1);
 #endif
     for (i = 0; i < sizeof locked / sizeof *locked; i++) {
         greatest_set_test_suffix(locked[i]);
