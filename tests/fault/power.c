@@ -786,6 +786,45 @@ static int lost_sync(int n, int restart, int pages, int64_t later, int mix)
     return reached;
 }
 
+/* The same on a NORMAL bus, where only checkpoints sync: what was committed before is gone from the
+** WAL. Then one event is asked to be as safe as on a FULL bus, and the power goes. */
+static int lost_checkpoint(int n, int mix)
+{
+    luck r = luck_seeded((uint64_t)n, (uint64_t)mix);
+    cv_disk *disk, *next;
+    char payload[100];
+    eb_message m;
+    eb_result rc;
+    eb_id id;
+    int i, number, reached;
+    setting(EB_DURABLE_NORMAL, arg_seed);
+    wal_pages = 6;
+    disk = new_world();
+    boot(disk, 1);
+    begin();
+    cv_fail(disk, CV_FAIL_SYNC_LOSES, n, 1);
+    w.faults = FAULTS_IO;
+    for (i = 0; i < 60 && !disk->failed; i++) do_post();
+    reached = disk->failed > 0;
+    cv_fail(disk, CV_FAIL_NONE, 0, 0);
+    w.faults = FAULTS_NONE;
+    memset(&m, 0, sizeof m);
+    m.type = "ok";
+    m.payload = payload;
+    m.durability = EB_DURABLE_FULL;
+    number = work_announce(&w.book, m.type, 0, payload, sizeof payload);
+    rc = eb_send(w.bus, &m, 1, &id);
+    answer(number, rc, &id);
+    expect("eb_send", rc);
+    anchor_all(number);
+    end();
+    ledger_crashed(&w.book);
+    next = cv_survivor(disk, mix, &r);
+    cv_disk_free(disk);
+    settle(next);
+    return reached;
+}
+
 /* ---- migration ------------------------------------------------------------------------------- */
 
 /* One number from the mounted disk; -1 if it cannot be had. */
@@ -1037,6 +1076,14 @@ TEST a_failed_sync_that_lost_its_data_is_made_good(void)
         }
     }
     ASSERT(reached > runs / 2);
+    for (n = 1, reached = 0; n <= 12; n++) {
+        reached += lost_checkpoint(n, n % 2 ? CV_DROP : CV_TORN);
+        if (w.why[0]) {
+            fprintf(stderr, "sync %d of a NORMAL bus\n", n);
+            FAILm(w.why);
+        }
+    }
+    ASSERT(reached > 6);
     PASS();
 }
 
