@@ -272,6 +272,7 @@ TEST everything_at_once(void)
     int64_t events = 0, stuck = 0;
     int n;
     ledger_open(&book, NULL, ROOM);
+    book.timeouts = 1;
     for (i = 0; i < arg_rounds && failures < 3; i++) {
         if (!one_round(arg_seed + (uint64_t)i)) {
             failures++;
