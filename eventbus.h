@@ -1830,8 +1830,9 @@ EBI_FN eb_result ebi_db_result(int rc)
 EBI_FN eb_result ebi_db_error(const ebi_db *db, int rc, const char *what)
 {
     eb_result result = ebi_db_result(rc);
+    int its = db->handle && ((sqlite3_errcode(db->handle) ^ rc) & 0xFF) == 0;
     return ebi_error(result, "%s: %s (SQLite %d)", what,
-                     db->handle ? sqlite3_errmsg(db->handle) : sqlite3_errstr(rc), rc);
+                     its ? sqlite3_errmsg(db->handle) : sqlite3_errstr(rc), rc);
 }
 
 /* Why a statement could not be prepared; never SQLITE_OK. */
@@ -1872,6 +1873,17 @@ EBI_FN sqlite3_stmt *ebi_db_stmt(eb_store *store, ebi_db *db, int index)
         sqlite3_prepare_v3(db->handle, sql, -1, SQLITE_PREPARE_PERSISTENT, &db->stmts[index], NULL);
     }
     return db->stmts[index];
+}
+
+/* Why there is no event in a row whose columns `first` to `first` + 2 are never NULL: the file is
+** damaged, or there is no memory. */
+EBI_FN int ebi_db_no_event(sqlite3_stmt *s, int first)
+{
+    int i;
+    if (sqlite3_errcode(sqlite3_db_handle(s)) == SQLITE_NOMEM) return SQLITE_NOMEM;
+    for (i = first; i < first + 3; i++)
+        if (sqlite3_column_type(s, i) == SQLITE_NULL) return SQLITE_CORRUPT;
+    return SQLITE_NOMEM;
 }
 
 /* Arguments are bound by these; NULL text is NULL. Nothing is copied: what is bound must live until
@@ -4152,7 +4164,7 @@ EBI_FN int ebi_claim_due(eb_store *store, ebi_claim *c)
     sqlite3_bind_int(s, 2, c->want);
     while (bytes < EB_READY_BYTES && (rc = sqlite3_step(s)) == SQLITE_ROW) {
         e = ebi_entry_load(store, s);
-        rc = e || list ? SQLITE_OK : SQLITE_NOMEM; /* with what there is memory for */
+        rc = e || list ? SQLITE_OK : ebi_db_no_event(s, 7); /* with what there is memory for */
         if (!e) break;
         bytes += e->bytes;
         ebi_entry_push(&list, &last, e);
@@ -4183,7 +4195,7 @@ EBI_FN int ebi_claim_scan(eb_store *store, ebi_claim *c)
     sqlite3_bind_int(s, 2, c->room);
     while (bytes < EB_READY_BYTES && (rc = sqlite3_step(s)) == SQLITE_ROW) {
         e = ebi_entry_load(store, s);
-        rc = e || c->loaded ? SQLITE_ROW : SQLITE_NOMEM; /* with what there is memory for */
+        rc = e || c->loaded ? SQLITE_ROW : ebi_db_no_event(s, 7); /* as far as memory goes */
         if (!e) break;
         bytes += e->bytes;
         ebi_entry_push(&c->loaded, &c->loaded_last, e);
@@ -4510,15 +4522,14 @@ EBI_FN eb_result ebi_recover_func(eb_store *store, void *arg)
     int64_t now_ms = ebi_now_ms(store), after = r->after, bits;
     char now[EBI_TIME_LEN + 1];
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_STUCK);
-    int rc = SQLITE_OK;
+    int rc;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     if (r->first) {
         sqlite3_randomness((int)sizeof bits, &bits);
         bus->incarnation = (bits & INT64_C(0x3FFFFFFFFFFF)) + 1;
         bus->next_token = bus->incarnation << 16;
     }
-    if (!s || rc != SQLITE_OK)
-        return ebi_writer_error(store, ebi_db_code(&store->writer), "recovery");
+    if (!s) return ebi_writer_error(store, ebi_db_code(&store->writer), "recovery");
     ebi_time_text(now_ms, now);
     sqlite3_bind_int64(s, 1, after);
     r->rows = r->failures = 0;
@@ -5910,16 +5921,12 @@ EBI_FN eb_result ebi_list_read(eb_store *store, ebi_db *db, sqlite3_stmt *s, eb_
     list.out = out;
     while ((rc = sqlite3_step(s)) == SQLITE_ROW) {
         if (ebi_list_add(store, &list, s)) continue;
-        rc = -1;
+        rc = ebi_db_no_event(s, 6);
         break;
     }
-    if (rc == SQLITE_DONE) {
-        sqlite3_reset(s);
-        return EB_OK;
-    }
-    if (rc != -1) ebi_db_error(db, rc, "reading events");
+    if (rc != SQLITE_DONE) ebi_db_error(db, rc, "reading events");
     sqlite3_reset(s);
-    return rc == -1 ? ebi_error(EB_ERR_NOMEM, "out of memory") : ebi_db_result(rc);
+    return rc == SQLITE_DONE ? EB_OK : ebi_db_result(rc);
 }
 
 /* The numbers of a query, checked. */
@@ -5976,10 +5983,11 @@ EBI_FN eb_result ebi_query_run(eb_store *store, const eb_query *query, eb_event_
     rc = ebi_reader_enter(store, &db);
     if (rc == EB_OK) {
         s = ebi_db_stmt(store, db, dead ? EBI_SQL_DLQ_READ : EBI_SQL_LOG_READ);
-        c = ebi_db_stmt(store, db, !dead   ? EBI_SQL_LOG_COUNT
-                                   : f.any ? EBI_SQL_DLQ_COUNT
-                                           : EBI_SQL_DLQ_COUNT_ALL);
-        if (!s || !c) {
+        c = !s ? NULL /* the error is the last statement's */
+               : ebi_db_stmt(store, db, !dead   ? EBI_SQL_LOG_COUNT
+                                        : f.any ? EBI_SQL_DLQ_COUNT
+                                                : EBI_SQL_DLQ_COUNT_ALL);
+        if (!c) {
             rc = ebi_db_error(db, ebi_db_code(db), "reading events");
         } else {
             ebi_filter_bind(&f, s, dead);

@@ -1064,6 +1064,49 @@ static eb_result ruin(eb_delivery *d, void *user)
     return EB_OK; /* which cannot be written down any more */
 }
 
+/* A flipped byte can make a NULL of a text that never is one: the file is damaged, and that is what
+** everybody is told, not that memory ran out. What can be read still runs. */
+TEST event_without_a_type_is_a_damaged_file(void)
+{
+    const char *path = t_path("no-type");
+    eb_options o = t_options(path);
+    eb_bus *bus = t_open(&o);
+    eb_event_list list;
+    seen s;
+    int i;
+    memset(&s, 0, sizeof s);
+    o.shutdown_timeout_ms = 100;
+    for (i = 0; i < 3; i++) T_OK(eb_post(bus, "a", NULL, NULL));
+    ASSERT_EQ(SQLITE_OK, t_sql(path, "PRAGMA writable_schema=1;UPDATE sqlite_schema SET sql="
+                                     "replace(sql,'type TEXT NOT NULL','type TEXT')"
+                                     " WHERE name='event_log'", NULL, 0));
+    ASSERT_EQ(SQLITE_OK, t_sql(path, "UPDATE event_log SET type=NULL WHERE seq=2", NULL, 0));
+    T_IS(EB_ERR_CORRUPT, eb_log_read(eb_bus_store(bus), NULL, &list));
+    eb_event_list_free(&list);
+    T_OK(eb_subscribe(bus, "a", watch, &s, NULL, NULL));
+    T_OK(eb_start(bus));
+    T_IS(EB_ERR_CORRUPT, eb_drain(bus, 20000));
+    eb_destroy(bus);
+    ASSERT_EQ(1, s.calls);
+    PASS();
+}
+
+/* The same for one in the schema: a statement that cannot be prepared. */
+TEST log_without_a_column_is_a_damaged_file(void)
+{
+    const char *path = t_path("no-column");
+    eb_options o = t_options(path);
+    eb_bus *bus = t_open(&o);
+    eb_event_list list;
+    ASSERT_EQ(SQLITE_OK, t_sql(path, "PRAGMA writable_schema=1;UPDATE sqlite_schema SET sql="
+                                     "replace(sql,'metadata','metadatb') WHERE name='event_log'",
+                               NULL, 0));
+    T_IS(EB_ERR_CORRUPT, eb_log_read(eb_bus_store(bus), NULL, &list));
+    eb_event_list_free(&list);
+    eb_destroy(bus);
+    PASS();
+}
+
 enum { BY_PUBLISH, BY_WAIT, BY_DRAIN };
 
 TEST waiting_ends_when_the_file_is_ruined(int how)
@@ -1133,6 +1176,8 @@ SUITE(publish)
     RUN_TEST(memory_database_works);
     RUN_TEST(what_is_too_big_for_sqlite_is_too_big);
     RUN_TEST(bus_in_memory_is_never_opened_anew);
+    RUN_TEST(event_without_a_type_is_a_damaged_file);
+    RUN_TEST(log_without_a_column_is_a_damaged_file);
     greatest_set_test_suffix("publish");
     RUN_TEST1(waiting_ends_when_the_file_is_ruined, BY_PUBLISH);
     greatest_set_test_suffix("wait");
