@@ -1055,7 +1055,7 @@ TEST bus_in_memory_is_never_opened_anew(void)
     PASS();
 }
 
-/* ---- a file that is ruined while somebody waits ----------------------------------------------- */
+/* ---- a file that is ruined while somebody waits ---------------------------------------------- */
 
 static eb_result ruin(eb_delivery *d, void *user)
 {
