@@ -4776,16 +4776,15 @@ EBI_FN int ebi_attempt(eb_bus *bus, ebi_run *run, ebi_entry *e)
     return urgent;
 }
 
-EBI_FN eb_result ebi_bus_check(eb_bus *bus);
-
 /* eb_fail and eb_reject. */
 EBI_FN eb_result ebi_run_answer(eb_delivery *delivery, int outcome, const char *fmt, va_list args)
     EB_PRINTF(3, 0);
 EBI_FN eb_result ebi_run_answer(eb_delivery *delivery, int outcome, const char *fmt, va_list args)
 {
     ebi_run *run = delivery ? (ebi_run *)delivery->impl : NULL;
-    eb_result rc = run ? ebi_bus_check(delivery->bus) : EB_OK;
+    eb_result rc;
     if (!run) return ebi_error(EB_ERR_ARG, "delivery is NULL");
+    rc = ebi_store_check(&delivery->bus->store);
     if (rc != EB_OK) return rc;
     run->outcome = outcome;
     run->error[0] = 0;
@@ -5200,7 +5199,8 @@ EBI_FN int ebi_pump_one(eb_bus *bus)
     return 2;
 }
 
-EBI_FN eb_result ebi_pump_forked(eb_bus *bus)
+/* EB_ERR_FORK in a child that came back from a handler; see ebi_attempt_forked(). Lock held. */
+EBI_FN eb_result ebi_pump_forked(const eb_bus *bus)
 {
     return bus->state == EBI_FORKED ? ebi_store_check(&bus->store) : EB_OK;
 }
@@ -6630,8 +6630,9 @@ EB_API eb_result eb_reject(eb_delivery *delivery, const char *fmt, ...)
 EB_API eb_result eb_snooze(eb_delivery *delivery, int64_t delay_ms)
 {
     ebi_run *run = delivery ? (ebi_run *)delivery->impl : NULL;
-    eb_result rc = run ? ebi_bus_check(delivery->bus) : EB_OK;
+    eb_result rc;
     if (!run || delay_ms < 0) return ebi_error(EB_ERR_ARG, "no delivery, or a negative delay_ms");
+    rc = ebi_bus_check(delivery->bus);
     if (rc != EB_OK) return rc;
     run->outcome = EBI_OUT_SNOOZE;
     run->snooze_ms = delay_ms;

@@ -269,6 +269,17 @@ T_UNUSED static eb_bus *t_open(const eb_options *o)
 /* Waits until nothing is left to do, under either driver; 20 s is for ever. */
 T_UNUSED static eb_result t_settle(eb_bus *bus) { return eb_drain(bus, 20000); }
 
+/* How many calls wait for the writer, while a test holds it with ebi_writer_enter(). */
+T_UNUSED static int t_queued(eb_bus *bus)
+{
+    const ebi_req *r;
+    int n = 0;
+    ebi_mutex_lock(&bus->store.lock);
+    for (r = bus->store.queue_head; r; r = r->next) n++;
+    ebi_mutex_unlock(&bus->store.lock);
+    return n;
+}
+
 /* ---- behaviour tests: both drivers, and what the bus says about an event --------------------- */
 
 /* Runs a suite under worker threads, then again with eb_pump. */

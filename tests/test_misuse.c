@@ -144,6 +144,7 @@ static eb_result fork_and_return(eb_delivery *d, void *user)
         atexit(leave); /* a worker's child ends when its thread does */
         forker.in_child = 1;
         forker.answer = eb_reject(d, "exec failed");
+        if (eb_snooze(d, 1) != forker.answer || eb_fail(d, "no") != forker.answer) _exit(2);
         return forker.answer;
     }
     if (pid < 0 || waitpid(pid, &forker.status, 0) != pid) forker.status = -1;

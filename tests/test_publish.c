@@ -1075,7 +1075,6 @@ TEST event_without_a_type_is_a_damaged_file(void)
     seen s;
     int i;
     memset(&s, 0, sizeof s);
-    o.shutdown_timeout_ms = 100;
     for (i = 0; i < 3; i++) T_OK(eb_post(bus, "a", NULL, NULL));
     ASSERT_EQ(SQLITE_OK, t_sql(path, "PRAGMA writable_schema=1;UPDATE sqlite_schema SET sql="
                                      "replace(sql,'type TEXT NOT NULL','type TEXT')"

@@ -208,16 +208,6 @@ TEST next_of_a_key_is_not_overtaken_by_a_newer_one(int others_before)
     PASS();
 }
 
-static int queued(eb_bus *bus)
-{
-    const ebi_req *r;
-    int n = 0;
-    ebi_mutex_lock(&bus->store.lock);
-    for (r = bus->store.queue_head; r; r = r->next) n++;
-    ebi_mutex_unlock(&bus->store.lock);
-    return n;
-}
-
 static void *subscribe_b(void *bus)
 {
     T_MUST(eb_subscribe((eb_bus *)bus, "b", count, NULL, NULL, NULL) == EB_OK);
@@ -247,9 +237,9 @@ TEST subscription_gets_what_waited_for_it_beside_a_publish(void)
     T_OK(eb_publish(bus, "a", NULL, NULL));
     ebi_writer_enter(&bus->store);
     pthread_create(&subscriber, NULL, subscribe_b, bus);
-    while (queued(bus) < 1) sched_yield();
+    while (t_queued(bus) < 1) sched_yield();
     pthread_create(&poster, NULL, post_a, bus);
-    while (queued(bus) < 2) sched_yield();
+    while (t_queued(bus) < 2) sched_yield();
     ebi_writer_leave(&bus->store);
     pthread_join(subscriber, NULL);
     pthread_join(poster, NULL);
@@ -278,13 +268,13 @@ TEST claim_does_not_overlook_what_was_published_meanwhile(void)
     bus->disk_more = 1; /* no copy is made: events would overtake those on disk */
     ebi_mutex_unlock(&bus->store.lock);
     pthread_create(&poster, NULL, post_a, bus);
-    while (queued(bus) < 1) sched_yield();
+    while (t_queued(bus) < 1) sched_yield();
     ebi_mutex_lock(&bus->store.lock);
     bus->disk_more = 0;
     bus->next_due_ms = 0; /* something may be due */
     ebi_cond_signal(&bus->work);
     ebi_mutex_unlock(&bus->store.lock);
-    while (queued(bus) < 2) sched_yield();
+    while (t_queued(bus) < 2) sched_yield();
     ebi_writer_leave(&bus->store);
     pthread_join(poster, NULL);
     T_OK(eb_drain(bus, 20000));
@@ -333,12 +323,12 @@ TEST event_claimed_in_the_commit_that_stores_it_is_there_once(void)
     bus->idle -= 1000; /* nobody to be born claimed for */
     ebi_mutex_unlock(&bus->store.lock);
     pthread_create(&poster, NULL, publish_a, bus); /* the outcome is on disk at once */
-    while (queued(bus) < 1) sched_yield();
+    while (t_queued(bus) < 1) sched_yield();
     ebi_mutex_lock(&bus->store.lock);
     bus->disk_more = 1;
     ebi_cond_signal(&bus->work);
     ebi_mutex_unlock(&bus->store.lock);
-    while (queued(bus) < 2) sched_yield();
+    while (t_queued(bus) < 2) sched_yield();
     ebi_writer_leave(&bus->store);
     do {
         T_OK(eb_stats_get(eb_bus_store(bus), &stats));

@@ -154,9 +154,11 @@ int main(int argc, char **argv)
                     RUN_TESTp(climb, &scenes[i], kind, code);
                 }
         for (i = 0; i < SCENES; i++) {
-            greatest_set_test_suffix(scenes[i].name);
+            snprintf(suffix, sizeof suffix, "%s_write", scenes[i].name);
+            greatest_set_test_suffix(suffix);
             RUN_TESTp(climb_twice, &scenes[i], VFS_WRITE, LATE);
-            greatest_set_test_suffix(scenes[i].name);
+            snprintf(suffix, sizeof suffix, "%s_sync", scenes[i].name);
+            greatest_set_test_suffix(suffix);
             RUN_TESTp(climb_twice, &scenes[i], VFS_SYNC, IOERR);
         }
         scene_fini();

@@ -496,6 +496,17 @@ static void settle(cv_disk *left)
     cv_disk_free(left);
 }
 
+/* The power goes now; then the same. Frees the disk. */
+static void cut_and_settle(cv_disk *disk, int mix, luck *r)
+{
+    cv_disk *left;
+    end();
+    ledger_crashed(&w.book);
+    left = cv_survivor(disk, mix, r);
+    cv_disk_free(disk);
+    settle(left);
+}
+
 /* On an OFF bus anything can be left; the bus must only say so, not crash or hang. */
 static void look_at_ruins(const cv_disk *left, cv_disk *image)
 {
@@ -679,7 +690,7 @@ static cv_disk *troubled_life(luck *r)
 static void one_compound(uint64_t seed)
 {
     luck r = luck_seeded(seed, 50);
-    cv_disk *disk, *last;
+    cv_disk *disk;
     int kind;
     setting(luck_below(&r, 4) ? EB_DURABLE_FULL : EB_DURABLE_NORMAL, seed);
     snprintf(w.command, sizeof w.command, "power --compound %llu", (unsigned long long)seed);
@@ -699,11 +710,7 @@ static void one_compound(uint64_t seed)
         disk->cut_at = disk->points + 1 + luck_below(&r, 80);
         work(6);
     }
-    end();
-    ledger_crashed(&w.book);
-    last = cv_survivor(disk, luck_below(&r, CV_MIXES), &r);
-    cv_disk_free(disk);
-    settle(last);
+    cut_and_settle(disk, luck_below(&r, CV_MIXES), &r);
     if (w.why[0] && ++w.failures <= FAILURES_SHOWN)
         fprintf(stderr, "\n%s\n    %s\n", w.command, w.why);
 }
@@ -778,11 +785,7 @@ static int lost_sync(int n, int restart, int pages, int64_t later, int mix)
     if (w.bus) heal();
     disk->cut_at = disk->points + later;
     work(4);
-    end();
-    ledger_crashed(&w.book);
-    next = cv_survivor(disk, mix, &r);
-    cv_disk_free(disk);
-    settle(next);
+    cut_and_settle(disk, mix, &r);
     return reached;
 }
 
@@ -791,7 +794,7 @@ static int lost_sync(int n, int restart, int pages, int64_t later, int mix)
 static int lost_checkpoint(int n, int mix)
 {
     luck r = luck_seeded((uint64_t)n, (uint64_t)mix);
-    cv_disk *disk, *next;
+    cv_disk *disk;
     char payload[100];
     eb_message m;
     eb_result rc;
@@ -817,11 +820,7 @@ static int lost_checkpoint(int n, int mix)
     answer(number, rc, &id);
     expect("eb_send", rc);
     anchor_all(number);
-    end();
-    ledger_crashed(&w.book);
-    next = cv_survivor(disk, mix, &r);
-    cv_disk_free(disk);
-    settle(next);
+    cut_and_settle(disk, mix, &r);
     return reached;
 }
 

@@ -180,16 +180,6 @@ TEST failed_sync_is_unknown_and_the_bus_goes_on(int lasting)
 }
 
 #if EBI_THREADS
-static int queued(eb_bus *bus)
-{
-    const ebi_req *r;
-    int n = 0;
-    ebi_mutex_lock(&bus->store.lock);
-    for (r = bus->store.queue_head; r; r = r->next) n++;
-    ebi_mutex_unlock(&bus->store.lock);
-    return n;
-}
-
 static int64_t syncs; /* when the post returned */
 
 static void *post_one(void *bus)
@@ -224,7 +214,7 @@ TEST shared_commit_is_synced_if_one_of_it_must_be(int claim_first)
         } else {
             T_MUST(ebi_thread_start(&poster, post_one, bus) == 0);
         }
-        while (queued(bus) < i + 1) ebi_thread_yield();
+        while (t_queued(bus) < i + 1) ebi_thread_yield();
     }
     vfs_heal(); /* counts from here */
     ebi_writer_leave(&bus->store);
