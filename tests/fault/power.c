@@ -882,7 +882,7 @@ static void migrate(const cv_disk *old, int64_t cut, int mix, int64_t *points)
 
 static void fresh_totals(void)
 {
-    w.cuts = w.second_cuts = w.points = w.lost = w.losing_cuts = w.unreadable = 0;
+    w.cuts = w.second_cuts = w.points = w.lost = w.losing_cuts = w.unreadable = w.met = 0;
     w.failures = 0;
 }
 
