@@ -1,4 +1,4 @@
-/* eventbus.h - v0.1.0 - a durable event bus on SQLite in one header - MIT or public domain: see end
+/* eventbus.h - v0.2.0 - a durable event bus on SQLite in one header - MIT or public domain: see end
 **
 **   An event that was published is never lost. It is processed, or it lies in the dead-letter
 **   queue with everything needed to understand why.
@@ -306,9 +306,9 @@ extern "C" {
 #endif
 
 #define EB_VERSION_MAJOR 0
-#define EB_VERSION_MINOR 1
+#define EB_VERSION_MINOR 2
 #define EB_VERSION_PATCH 0
-#define EB_VERSION_STRING "0.1.0"
+#define EB_VERSION_STRING "0.2.0"
 
 /* Linkage of every public function. EB_STATIC keeps the whole bus inside one translation unit. */
 #ifndef EB_API
@@ -372,7 +372,7 @@ EB_API const char *eb_strerror(eb_result result);
 ** Any thread. A call that succeeds leaves the text alone: the result is the truth. */
 EB_API size_t eb_errmsg(char *buf, size_t cap);
 
-/* The version of the implementation that is linked, e.g. "0.1.0". Any thread. */
+/* The version of the implementation that is linked, e.g. "0.2.0". Any thread. */
 EB_API const char *eb_version(void);
 
 /* ---- types and options --------------------------------------------------------------------- */
@@ -394,6 +394,9 @@ enum { EB_LOG_ERROR = 1, EB_LOG_WARN = 2, EB_LOG_INFO = 3, EB_LOG_DEBUG = 4 };
 enum { EB_DURABLE_FULL = 1, EB_DURABLE_NORMAL = 2, EB_DURABLE_OFF = 3 };
 enum { EB_UNMATCHED_DONE = 0, EB_UNMATCHED_DLQ = 1, EB_UNMATCHED_KEEP = 2 };
 
+/* "later" beside an option: a later version gives it a meaning, and until then anything but zero is
+** EB_ERR_ARG, so that no upgrade changes what a program does. */
+
 /* When a failed event is tried again. In options: 0 = the default named here; in a subscription:
 ** 0 = inherit from options.retry. EB_NONE = none, where the comment says what that means. */
 typedef struct eb_retry_policy {
@@ -414,6 +417,7 @@ typedef struct eb_log_entry {
     const char *message, *event_id, *type, *subscription, *error;
     int attempt, max_attempts;      /* attempt > 0 only in the one entry per failed attempt */
     int64_t next_delay_ms, time_ms; /* next_delay_ms: -1 = no further attempt */
+    const char *ns, *node;          /* of the bus that speaks; ns NULL: none */
 } eb_log_entry;
 
 typedef struct eb_logger { /* called without locks, from whichever thread has something to say */
@@ -421,13 +425,30 @@ typedef struct eb_logger { /* called without locks, from whichever thread has so
     void *user;
 } eb_logger;
 
+/* workers = EB_NONE, and a program that sleeps in epoll or an event loop: called when eb_post from
+** another thread, a DLQ retry or anything else in this process makes work due earlier than eb_pump
+** last said. From any thread, without locks. It may call eb_wake, and nothing else. */
+typedef struct eb_notify {
+    void (*func)(void *user);
+    void *user;
+} eb_notify;
+
+struct eb_delivery;
+typedef struct eb_hook { /* not in this version: must be zero */
+    void (*before)(const struct eb_delivery *delivery, void *user);
+    void (*after)(const struct eb_delivery *delivery, eb_result result, void *user);
+    void *user;
+} eb_hook;
+
 typedef struct eb_clock { /* all three or none; needs workers = EB_NONE */
     int64_t (*now_ms)(void *user), (*mono_ms)(void *user);
     void (*sleep_ms)(int64_t ms, void *user);
     void *user;
 } eb_clock;
 
-typedef struct eb_allocator { /* like realloc; size 0 frees and returns NULL; any thread */
+/* Like realloc; size 0 frees and returns NULL. Any thread. Like the clock it may be called under a
+** lock of the bus and must not call back. */
+typedef struct eb_allocator {
     void *(*resize)(void *ptr, size_t size, void *user);
     void *user;
 } eb_allocator;
@@ -437,22 +458,28 @@ typedef struct eb_options {
     const char *ns;              /* namespace: [A-Za-z0-9_-]{0,32}, lower-cased; default none */
     int workers;                 /* threads that run handlers: 0 = 1; EB_NONE = none, eb_pump() */
     int durability;              /* 0 = EB_DURABLE_FULL; see GUARANTEES */
-    int shared;                  /* not in this version: must be 0 */
+    int shared;                  /* later */
     eb_retry_policy retry;       /* for subscriptions that do not say otherwise */
     int64_t handler_timeout_ms;  /* 30000; EB_NONE = none */
     int64_t shutdown_timeout_ms; /* 30000; EB_NONE = wait for ever */
     int64_t busy_timeout_ms;     /* 5000: wait for another process's lock; EB_NONE = do not wait */
-    int64_t lease_ms;            /* for shared and pull: no effect in this version */
+    int64_t lease_ms;            /* later */
     int64_t idle_poll_ms;        /* 1000: a sleeping bus looks for other processes' commits;
                                     EB_NONE = never */
-    int64_t retention_ms;        /* no effect in this version: done events are kept for ever */
+    int64_t retention_ms;        /* later: done events are kept for ever */
+    int64_t max_bytes;           /* later */
     int on_unmatched;            /* EB_UNMATCHED_DONE, _DLQ, _KEEP: an event nobody subscribed to */
     size_t max_payload_bytes;    /* 1 MiB */
     int64_t max_pending;         /* cap on live events: EB_ERR_FULL beyond; 0 or EB_NONE = none */
+    int wal_pages;               /* the WAL is copied into the database every so many pages: 1000;
+                                    EB_NONE = only in eb_checkpoint(), at the end, and beyond 64 MiB */
     const char *node_id;         /* recorded as the producer of events; default: generated */
-    const char *node_name;       /* a name for people; default: none */
+    const char *node_name;       /* a name for people, in the log; default: node_id */
+    const char *node_description, *node_metadata; /* later */
     eb_logger logger;            /* default: one JSON line on stderr from WARN up */
-    eb_clock clock;              /* default: the system's */
+    eb_notify notify;            /* default: none */
+    eb_hook on_delivery;         /* later */
+    eb_clock clock;              /* default: the system's; every wait then goes through sleep_ms */
     eb_allocator allocator;      /* default: malloc */
     const char *vfs;             /* SQLite VFS name; default: SQLite's */
 } eb_options;
@@ -549,6 +576,8 @@ typedef struct eb_event {
     const char *ordering_key, *idempotency_key, *producer;
     const char *subscription; /* name of the subscription whose life this is; NULL: unnamed */
     int64_t created_at_ms, updated_at_ms, dlq_at_ms;
+    int64_t due_ms;     /* waits until then (delay, retry, snooze); 0: does not wait */
+    int64_t claimed_ms; /* somebody works on it since then; 0: nobody does */
 } eb_event;
 
 typedef struct eb_delivery {
@@ -583,17 +612,20 @@ EB_API eb_result eb_extend(eb_delivery *delivery, int64_t more_ms);
 EB_API int eb_cancelled(const eb_delivery *delivery);
 
 typedef struct eb_subscribe_options {
-    const char *name;      /* not in this version, nor anything below that says "later" */
+    const char *name;      /* later */
     int64_t timeout_ms;    /* default: options.handler_timeout_ms; EB_NONE = none */
     eb_retry_policy retry; /* merges over options.retry; base_delay_ms overrides its schedule */
-    int transactional, from, order; /* later */
-    const char *order_path;         /* later */
-    int on_dead, instances;         /* later */
-    int checkpoint_every;           /* later */
-    int64_t checkpoint_ms;          /* later */
-    int max_concurrency;            /* later */
-    int breaker_failures;           /* later */
-    int64_t breaker_ms;             /* later */
+    int breaker_failures;  /* later, like everything below */
+    int64_t breaker_ms;
+    int from, order;
+    const char *order_path;
+    int on_dead;
+    int checkpoint_every;
+    int64_t checkpoint_ms;
+    int max_concurrency;
+    double max_per_second;
+    int instances;
+    int transactional;
 } eb_subscribe_options;
 
 /* Calls handler for every event whose type matches pattern (see eb_match). Several that match the
@@ -611,18 +643,21 @@ EB_API eb_result eb_unsubscribe(eb_bus *bus, const char *id);
 /* ---- store and inspector: need no bus and no dispatcher ------------------------------------ */
 
 typedef struct eb_query {
-    const char *id;            /* only this event */
-    const char *pattern;       /* only types that match */
-    const char *subscription;  /* dead letters of this named subscription only */
-    int64_t after_seq;         /* only later than this */
-    int64_t from_ms, to_ms;    /* created within, both inclusive; 0 = open */
-    int offset, limit;         /* limit 0 = 100 (eb_dlq_retry_all: no limit) */
+    const char *id;           /* only this event */
+    const char *pattern;      /* only types that match */
+    const char *subscription; /* dead letters of this named subscription only */
+    unsigned statuses;        /* 0 = all, else a sum of 1u << EB_PENDING, 1u << EB_DLQ, ... */
+    int64_t after_seq;        /* only later than this; newest_first: only earlier, if given */
+    int64_t from_ms, to_ms;   /* created within, both inclusive; 0 = open */
+    int offset, limit;        /* limit 0 = 100 (eb_dlq_retry_all: no limit) */
+    int newest_first;         /* eb_log_read: descending by seq */
+    int want_total;           /* eb_log_read: fill total, which may have to count everything */
 } eb_query;
 
 typedef struct eb_event_list {
     eb_event *items;
     size_t count;
-    int64_t total; /* how many there are without offset and limit */
+    int64_t total; /* how many there are without offset and limit; -1: not asked for */
     void *impl;
 } eb_event_list;
 
@@ -632,6 +667,8 @@ typedef struct eb_stats {
     int64_t last_seq;                       /* of the newest event ever stored */
     int64_t db_bytes, wal_bytes;
     int64_t lost_workers; /* threads left behind in handlers that timed out, now */
+    int64_t paused;       /* subscriptions that lost too many threads, now */
+    int64_t unmatched;    /* events that were done without a handler, since this bus was opened */
     /* since this bus was opened; 0 in a store without a bus */
     int64_t published, delivered, failed_attempts, died, stale, commits;
 } eb_stats;
@@ -678,7 +715,17 @@ EB_API eb_result eb_dlq_move(eb_store *store, const char *id, const char *reason
 
 EB_API eb_result eb_stats_get(eb_store *store, eb_stats *out);
 
+/* Copies the WAL into the database now, for the loading screen of a program that asked with
+** wal_pages = EB_NONE not to be interrupted by that. EB_ERR_BUSY: a reader or another process holds
+** part of it, the rest was copied. Blocks: for two fsyncs. */
+EB_API eb_result eb_checkpoint(eb_store *store);
+
 /* ---- small things -------------------------------------------------------------------------- */
+
+/* Plain text as a JSON string, quoted, for a payload: writes at most cap bytes with the zero at the
+** end and returns the length it has or would have, like snprintf. len (size_t)-1: strlen. What is
+** not UTF-8 becomes U+FFFD. Pure; any thread. buf may be NULL if cap is 0. */
+EB_API size_t eb_json_text(char *buf, size_t cap, const char *text, size_t len);
 
 /* 1 if type matches pattern: '*' matches any run of characters, dots included, also an empty one;
 ** nothing else is special. Pure; any thread; linear in practice. NULL matches nothing. */
@@ -1245,6 +1292,47 @@ EBI_FN size_t ebi_text_clean(char *out, size_t cap, const char *text, size_t max
     }
     out[k] = 0;
     return k;
+}
+
+/* Where eb_json_text() writes: counts what does not fit. */
+typedef struct ebi_text_out {
+    char *buf;
+    size_t cap, len;
+} ebi_text_out;
+
+EBI_FN void ebi_text_put(ebi_text_out *out, const char *bytes, size_t n)
+{
+    size_t i;
+    for (i = 0; i < n; i++)
+        if (out->len + i + 1 < out->cap) out->buf[out->len + i] = bytes[i];
+    out->len += n;
+}
+
+/* The n bytes at text as a JSON string; see eb_json_text(). */
+EBI_FN void ebi_text_json(ebi_text_out *out, const char *text, size_t n)
+{
+    static const char hex[] = "0123456789abcdef";
+    const unsigned char *s = (const unsigned char *)text;
+    char escape[7] = "\\u00";
+    size_t i, step;
+    ebi_text_put(out, "\"", 1);
+    for (i = 0; i < n; i += step ? step : 1) {
+        step = ebi_utf8_len(s + i, n - i);
+        if (step == 0) {
+            ebi_text_put(out, "\xEF\xBF\xBD", 3);
+        } else if (s[i] == '"' || s[i] == '\\') {
+            ebi_text_put(out, "\\", 1);
+            ebi_text_put(out, text + i, 1);
+        } else if (s[i] < 0x20) {
+            escape[4] = hex[s[i] >> 4];
+            escape[5] = hex[s[i] & 15];
+            ebi_text_put(out, escape, 6);
+        } else {
+            ebi_text_put(out, text + i, step);
+        }
+    }
+    ebi_text_put(out, "\"", 1);
+    if (out->cap > 0) out->buf[out->len < out->cap ? out->len : out->cap - 1] = 0;
 }
 
 /* The same as a JSON string with its quotes. */
@@ -2870,6 +2958,26 @@ EBI_FN void ebi_reader_leave(eb_store *store, ebi_db *db)
 {
     if (db == &store->writer) ebi_writer_leave(store);
     else ebi_mutex_unlock(&store->read_lock);
+}
+
+/* eb_checkpoint: as much as can be copied now. No lock held. */
+EBI_FN eb_result ebi_store_checkpoint(eb_store *store)
+{
+    eb_result rc;
+    int code, left = 0, copied = 0;
+    if (store->in_memory) return EB_OK;
+    ebi_writer_enter(store);
+    rc = ebi_writer_ready(store);
+    if (rc == EB_OK) rc = ebi_db_level(&store->writer, store->durability);
+    if (rc == EB_OK) {
+        code = sqlite3_wal_checkpoint_v2(store->writer.handle, NULL, SQLITE_CHECKPOINT_PASSIVE,
+                                         &left, &copied);
+        if (code != SQLITE_OK) rc = ebi_writer_error(store, code, "checkpoint");
+        else if (copied < left) rc = ebi_error(EB_ERR_BUSY, "a reader holds part of the WAL");
+        store->wal_done = copied > 0 ? copied : store->wal_done;
+    }
+    ebi_writer_leave(store);
+    return rc;
 }
 
 /* ===========================================================================
@@ -5524,9 +5632,14 @@ EBI_FN eb_result ebi_bus_options(eb_bus *bus, const eb_options *o)
         return ebi_error(EB_ERR_ARG, "options.durability is none of EB_DURABLE_...");
     if (o->on_unmatched < 0 || o->on_unmatched > EB_UNMATCHED_KEEP)
         return ebi_error(EB_ERR_ARG, "options.on_unmatched is none of EB_UNMATCHED_...");
-    if (o->shared) return ebi_error(EB_ERR_ARG, "options.shared is not in this version");
-    if (o->lease_ms < EB_NONE || o->retention_ms < EB_NONE || o->max_pending < EB_NONE)
-        return ebi_error(EB_ERR_ARG, "lease_ms, retention_ms or max_pending is negative");
+    if (o->shared || o->lease_ms || o->retention_ms || o->max_bytes || o->node_description ||
+        o->node_metadata || o->on_delivery.before || o->on_delivery.after)
+        return ebi_error(EB_ERR_ARG, "shared, lease_ms, retention_ms, max_bytes, node_description, "
+                         "node_metadata and on_delivery are for later versions: leave them zero");
+    if (o->max_pending < EB_NONE || o->wal_pages < EB_NONE)
+        return ebi_error(EB_ERR_ARG, "max_pending or wal_pages is negative");
+    if (o->notify.func && o->workers != EB_NONE)
+        return ebi_error(EB_ERR_ARG, "options.notify needs workers = EB_NONE");
     if (o->clock.now_ms && o->workers != EB_NONE)
         return ebi_error(EB_ERR_ARG, "options.clock needs workers = EB_NONE");
     if ((o->node_id && !ebi_text_name_len(o->node_id, EBI_KEY_MAX)) ||
@@ -5569,6 +5682,8 @@ EBI_FN void ebi_bus_limit_payload(eb_bus *bus)
 EBI_FN eb_result ebi_sub_options_check(const eb_subscribe_options *o)
 {
     if (o->name) return ebi_error(EB_ERR_ARG, "named subscriptions are not in this version");
+    if (o->max_per_second < 0.0 || o->max_per_second > 0.0 || o->max_per_second != o->max_per_second)
+        return ebi_error(EB_ERR_ARG, "subscribe: max_per_second is not in this version");
     if (o->transactional || o->from || o->order || o->order_path || o->on_dead || o->instances ||
         o->checkpoint_every || o->checkpoint_ms || o->max_concurrency || o->breaker_failures ||
         o->breaker_ms)
@@ -6320,6 +6435,18 @@ EB_API int eb_match(const char *pattern, const char *type)
     return pattern && type && ebi_glob(pattern, type);
 }
 
+EB_API size_t eb_json_text(char *buf, size_t cap, const char *text, size_t len)
+{
+    ebi_text_out out;
+    out.buf = buf;
+    out.cap = buf ? cap : 0;
+    out.len = 0;
+    if (!text) len = 0;
+    else if (len == (size_t)-1) len = strlen(text);
+    ebi_text_json(&out, text ? text : "", len);
+    return out.len;
+}
+
 /* ---- open and close ---- */
 
 EB_API eb_result eb_open(eb_bus **out, const eb_options *options)
@@ -6804,6 +6931,12 @@ EB_API eb_result eb_stats_get(eb_store *store, eb_stats *out)
     if (rc != EB_OK) return rc;
     if (!out) return ebi_error(EB_ERR_ARG, "out is NULL");
     return ebi_stats(store, out);
+}
+
+EB_API eb_result eb_checkpoint(eb_store *store)
+{
+    eb_result rc = ebi_store_check(store);
+    return rc == EB_OK ? ebi_store_checkpoint(store) : rc;
 }
 
 #endif /* EVENTBUS_IMPLEMENTATION */
