@@ -2186,9 +2186,7 @@ EBI_FN int64_t ebi_db_wal_bytes(ebi_db *db)
 ** so stays small and hot, finished is only appended to. One wide table with an index on status
 ** costs half the throughput and decays as it grows (bench/). */
 
-#define EBI_SQL_NOW "strftime('%Y-%m-%dT%H:%M:%fZ','now')"
-#define EBI_SQL_NOW_MS "CAST(round((julianday('now')-2440587.5)*86400000) AS INTEGER)"
-
+/* Released: this text is what lies in people's files. Never edited; see ebi_schema_v2. */
 static const char *const ebi_schema_v1[] = {
     "CREATE TABLE @meta(key TEXT PRIMARY KEY, value) WITHOUT ROWID",
     "CREATE TABLE @event_log(seq INTEGER PRIMARY KEY, id TEXT NOT NULL, type TEXT NOT NULL,"
@@ -2203,7 +2201,8 @@ static const char *const ebi_schema_v1[] = {
     " owner TEXT, token INTEGER, errors TEXT, ordering_key TEXT, retried_at TEXT,"
     " retried_by TEXT, updated_at TEXT)",
     "CREATE INDEX @deliveries_due ON @deliveries(due_ms) WHERE due_ms IS NOT NULL",
-    "CREATE INDEX @deliveries_key ON @deliveries(ordering_key,seq) WHERE ordering_key IS NOT NULL",
+    "CREATE INDEX @deliveries_key ON @deliveries(ordering_key,seq) WHERE ordering_key IS NOT"
+    " NULL",
     "CREATE TABLE @finished(seq INTEGER PRIMARY KEY, attempts INTEGER NOT NULL, errors TEXT,"
     " finished_at TEXT NOT NULL)",
     "CREATE TABLE @dead_letters(subscription TEXT NOT NULL, seq INTEGER NOT NULL,"
@@ -2241,29 +2240,36 @@ static const char *const ebi_schema_v1[] = {
     "'pending>pending','processing>processing','done>done','dlq>dlq')"
     " THEN RAISE(ABORT,'no such change of status; see eb_dlq_retry() and eb_dlq_move()') END;"
     " INSERT INTO @deliveries(seq,status,due_ms,ordering_key,retried_at,retried_by,updated_at)"
-    " SELECT seq,'pending'," EBI_SQL_NOW_MS ",ordering_key," EBI_SQL_NOW ",'operator'," EBI_SQL_NOW
-    " FROM @event_log WHERE seq=old.seq AND old.status IN ('dlq','done')"
+    " SELECT seq,'pending',CAST(round((julianday('now')-2440587.5)*86400000) AS INTEGER),"
+    "ordering_key,strftime('%Y-%m-%dT%H:%M:%fZ','now'),'operator',strftime('%Y-%m-%dT%H:%M:%fZ',"
+    "'now') FROM @event_log WHERE seq=old.seq AND old.status IN ('dlq','done')"
     " AND new.status='pending';"
     " DELETE FROM @dead_letters WHERE subscription='' AND seq=old.seq AND old.status='dlq'"
     " AND new.status='pending';"
     " DELETE FROM @finished WHERE seq=old.seq AND old.status='done' AND new.status='pending';"
-    " UPDATE @deliveries SET status='pending',attempts=failed,token=NULL,owner=NULL,lease_ms=NULL,"
-    "due_ms=" EBI_SQL_NOW_MS ",updated_at=" EBI_SQL_NOW
-    " WHERE seq=old.seq AND old.status='processing' AND new.status='pending';"
+    " UPDATE @deliveries SET status='pending',attempts=failed,token=NULL,owner=NULL,"
+    "lease_ms=NULL,"
+    "due_ms=CAST(round((julianday('now')-2440587.5)*86400000) AS INTEGER),"
+    "updated_at=strftime('%Y-%m-%dT%H:%M:%fZ','now') WHERE seq=old.seq AND"
+    " old.status='processing' AND new.status='pending';"
     " UPDATE @deliveries SET status='processing',attempts=failed+1,token=NULL,owner=NULL,"
-    "due_ms=NULL,updated_at=" EBI_SQL_NOW
-    " WHERE seq=old.seq AND old.status='pending' AND new.status='processing';"
+    "due_ms=NULL,updated_at=strftime('%Y-%m-%dT%H:%M:%fZ','now') WHERE seq=old.seq AND"
+    " old.status='pending' AND new.status='processing';"
     " UPDATE @meta SET value=max(value,old.seq) WHERE key='claimed_to'"
     " AND old.status='pending' AND new.status='processing';"
     " INSERT INTO @dead_letters(subscription,seq,id,type,payload,metadata,ordering_key,"
     "idempotency_key,producer,created_at,failed,errors,died_at,retried_at,retried_by)"
     " SELECT '',l.seq,l.id,l.type,l.payload,l.metadata,l.ordering_key,l.idempotency_key,"
     "l.producer,l.created_at,d.failed+1,CASE WHEN d.errors IS NULL THEN '[\"moved by operator\"]'"
-    " ELSE substr(d.errors,1,length(d.errors)-1)||',\"moved by operator\"]' END," EBI_SQL_NOW
-    ",d.retried_at,d.retried_by FROM @deliveries AS d JOIN @event_log AS l ON l.seq=d.seq"
+    " ELSE substr(d.errors,1,length(d.errors)-1)||',\"moved by operator\"]' END,"
+    "strftime('%Y-%m-%dT%H:%M:%fZ','now'),d.retried_at,d.retried_by FROM @deliveries AS d JOIN"
+    " @event_log AS l ON l.seq=d.seq"
     " WHERE d.seq=old.seq AND old.status IN ('pending','processing') AND new.status='dlq';"
-    " UPDATE @deliveries SET due_ms=" EBI_SQL_NOW_MS " WHERE new.status='dlq'"
-    " AND seq=" EBI_SQL_KEY_NEXT_OF("old.seq") ";"
+    " UPDATE @deliveries SET due_ms=CAST(round((julianday('now')-2440587.5)*86400000) AS"
+    " INTEGER) WHERE new.status='dlq'"
+    " AND seq=(SELECT min(n.seq) FROM @deliveries AS o JOIN @deliveries AS n ON"
+    " n.ordering_key=o.ordering_key WHERE o.seq=old.seq AND n.seq>o.seq AND n.status='pending'"
+    " AND n.due_ms IS NULL);"
     " DELETE FROM @deliveries WHERE seq=old.seq AND old.status IN ('pending','processing')"
     " AND new.status='dlq';"
     " END",

@@ -2,7 +2,7 @@
 **
 ** Prints one line, from the handler. The event is kept in hello.db: look at it with
 **     sqlite3 hello.db "select * from events"
-** The code below is the QUICK EXAMPLE of the manual and of the README, word for word.
+** The code below is the QUICK EXAMPLE of the manual, word for word, and C++ as well.
 **
 ** Build: cc -I. -Isqlite3 examples/hello.c sqlite3/sqlite3.c -o hello -lpthread -ldl -lm && ./hello
 */
@@ -10,6 +10,7 @@
 #include "eventbus.h"
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 static void check(eb_result result)
 {
@@ -25,12 +26,14 @@ static eb_result on_order(eb_delivery *delivery, void *user)
 
 int main(void)
 {
-    eb_options options = {.path = "hello.db"};
+    eb_options options;
     eb_bus *bus;
+    memset(&options, 0, sizeof options); /* zero is the default, everywhere */
+    options.path = "hello.db";
     check(eb_open(&bus, &options));
     check(eb_subscribe(bus, "order.*", on_order, NULL, NULL, NULL));
     check(eb_start(bus));
-    check(eb_publish(bus, "order.placed", "{\"order\": 42}", NULL));
+    check(eb_publish(bus, "order.placed", "{\"order\": 42}", NULL)); /* a payload is JSON */
     eb_destroy(bus);
     return 0;
 }
