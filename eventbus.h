@@ -254,8 +254,7 @@ CONFIGURATION
         EB_READY_BYTES       8 MiB: the same in bytes
         EB_CLAIM_MAX         256: events claimed in one commit while handlers are quick
         EB_ACK_DELAY_MS      1: how long an ack may wait for a commit to ride on
-        EB_WAL_PAGES         1000: how often the WAL is copied into the database
-        EB_LOST_MAX          16: threads left behind in stuck handlers, then subscriptions pause
+            EB_LOST_MAX          16: threads left behind in stuck handlers, then subscriptions pause
 
     Everything else is in eb_options. All-zero is the default; a number that may mean "none" takes
     EB_NONE (-1); any other negative number is EB_ERR_ARG. SQLite's recommended compile options are
@@ -775,9 +774,6 @@ EB_API int eb_match(const char *pattern, const char *type);
 #ifndef EB_ACK_DELAY_MS
 #define EB_ACK_DELAY_MS 1 /* how long an ack may wait for a commit to ride on */
 #endif
-#ifndef EB_WAL_PAGES
-#define EB_WAL_PAGES 1000 /* the WAL is copied into the database every so many pages */
-#endif
 #ifndef EB_LOST_MAX
 #define EB_LOST_MAX 16 /* worker threads left behind in stuck handlers, then the latter pause */
 #endif
@@ -791,6 +787,12 @@ EB_API int eb_match(const char *pattern, const char *type);
 #define EBI_CLAIM_STEP 4096      /* see ebi_claim_mark() */
 #define EBI_CROWD 32             /* commits for which a leader expects company after it had some */
 #define EBI_BACKOFF_MAX_MS 2000  /* longest pause between two tries to commit an outcome */
+#define EBI_WAL_PAGES 1000       /* default of options.wal_pages */
+#define EBI_WAL_MOST (64 * 1024 * 1024) /* bytes of WAL, beyond which EB_NONE is overruled */
+#define EBI_SEQ_MAX (INT64_C(1) << 61) /* no file of ours comes near; an id has room for 62 bits */
+#define EBI_LINE_MAX 64          /* events of one key claimed in one commit */
+#define EBI_KEY_STEP 256         /* rows of one key brought into line in one commit */
+#define EBI_SLICE 1000           /* rows looked at in one commit */
 #define EBI_DAY_MS INT64_C(86400000)
 
 #if defined(_WIN32)
@@ -894,6 +896,7 @@ EBI_FN int64_t ebi_platform_now_ms(void)
     return (int64_t)(ticks / 10000) - INT64_C(11644473600000);
 }
 EBI_FN void ebi_platform_sleep_ms(int64_t ms) { Sleep((DWORD)(ms > 0 ? ms : 0)); }
+EBI_FN void ebi_platform_pause_us(int64_t us) { Sleep((DWORD)(us / 1000)); }
 EBI_FN int64_t ebi_platform_pid(void) { return (int64_t)GetCurrentProcessId(); }
 EBI_FN int ebi_platform_create_private(const char *path)
 {
@@ -919,6 +922,14 @@ EBI_FN void ebi_platform_sleep_ms(int64_t ms)
     if (ms <= 0) return;
     t.tv_sec = (time_t)(ms / 1000);
     t.tv_nsec = (long)(ms % 1000) * 1000000L;
+    nanosleep(&t, NULL);
+}
+EBI_FN void ebi_platform_pause_us(int64_t us)
+{
+    struct timespec t;
+    EB_ASSERT(us >= 0 && us < 1000000);
+    t.tv_sec = 0;
+    t.tv_nsec = (long)us * 1000L;
     nanosleep(&t, NULL);
 }
 EBI_FN int64_t ebi_platform_pid(void) { return (int64_t)getpid(); }
@@ -1569,15 +1580,35 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
 
 /* What the engine wants to know of a live event; see ebi_entry_load(). */
 #define EBI_SQL_LOAD                                                                               \
-    "SELECT d.seq,d.failed,d.suspect,d.born,d.retried_at,d.snoozes,l.created_at,l.id,l.type,"     \
-    "l.payload,l.metadata,l.ordering_key,l.idempotency_key,l.producer,d.errors"                    \
+    "SELECT d.seq,d.failed,d.apart,d.born,d.retried_at,d.snoozes,d.due_ms,l.created_at,l.id,"      \
+    "l.type,l.payload,l.metadata,l.ordering_key,l.idempotency_key,l.producer,d.errors"             \
     " FROM @deliveries AS d JOIN @event_log AS l ON l.seq=d.seq "
 
-/* The first event that waits behind live event seq because of its ordering key. */
-#define EBI_SQL_KEY_NEXT_OF(seq)                                                                   \
-    "(SELECT min(n.seq) FROM @deliveries AS o JOIN @deliveries AS n"                               \
-    " ON n.ordering_key=o.ordering_key WHERE o.seq=" seq " AND n.seq>o.seq"                        \
-    " AND n.status='pending' AND n.due_ms IS NULL)"
+/* A row that nobody works on and that waits for nothing but a worker, or its key's turn. */
+#define EBI_SQL_PLAIN "d.token IS NULL AND d.due_ms IS NULL AND d.apart IS NULL"
+
+/* A row that others of its key stand behind: not merely delayed and untried. This is the very text
+** of the index deliveries_line, else that could not be used. */
+#define EBI_SQL_IN_LINE                                                                            \
+    "(ifnull(due_ms,0)<=0 OR failed>0 OR snoozes>0 OR retried_at IS NOT NULL)"
+
+/* The fence of whatever begins with a copy in memory: the row is still what was read of it. */
+#define EBI_SQL_FENCE                                                                              \
+    "seq=?1 AND token IS NULL AND failed=?7 AND snoozes=?8 AND ifnull(apart,0)=?10"                \
+    " AND ifnull(due_ms,0)<=?11"
+
+/* The same for one that nobody matches and that the policy may end: never tried in this start. */
+#define EBI_SQL_FRESH(d)                                                                           \
+    d "token IS NULL AND " d "failed=0 AND " d "snoozes=0 AND " d "apart IS NULL AND " d           \
+      "retried_at IS NULL AND " d "born=?2"
+
+/* A death: the row that goes to the dead letters. */
+#define EBI_SQL_DEATH                                                                              \
+    "INSERT INTO @dead_letters(subscription,seq,id,type,payload,metadata,ordering_key,"            \
+    "idempotency_key,producer,created_at,failed,errors,died_at,retried_at,retried_by)"             \
+    " SELECT '',l.seq,l.id,l.type,l.payload,l.metadata,l.ordering_key,l.idempotency_key,"          \
+    "l.producer,l.created_at,d.failed+1," EBI_SQL_ERRORS ",?5,d.retried_at,d.retried_by"           \
+    " FROM @deliveries AS d JOIN @event_log AS l ON l.seq=d.seq WHERE d.seq=?1 AND "
 
 /* One event for the inspector; see ebi_list_add(). */
 #define EBI_SQL_LIST_LOG                                                                           \
@@ -1586,79 +1617,112 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
     "coalesce(d.failed,max(f.attempts-1,0),x.failed,0),l.created_at,"                              \
     "coalesce(d.updated_at,f.finished_at,x.died_at,l.created_at),x.died_at,l.id,l.type,l.payload," \
     "l.metadata,l.ordering_key,l.idempotency_key,l.producer,NULL,"                                 \
-    "coalesce(d.errors,f.errors,x.errors) FROM @event_log AS l"                                    \
+    "coalesce(d.errors,f.errors,x.errors),max(d.due_ms,0),"                                        \
+    "CASE WHEN d.token IS NOT NULL OR d.apart=2 THEN d.updated_at END"
+#define EBI_SQL_LIST_JOIN                                                                          \
     " LEFT JOIN @deliveries AS d ON d.seq=l.seq LEFT JOIN @finished AS f ON f.seq=l.seq"           \
     " LEFT JOIN @dead_letters AS x ON x.subscription='' AND x.seq=l.seq "
 #define EBI_SQL_LIST_DEAD                                                                          \
     "SELECT x.seq,'dlq',x.failed,x.created_at,x.died_at,x.died_at,x.id,x.type,x.payload,"          \
-    "x.metadata,x.ordering_key,x.idempotency_key,x.producer,nullif(x.subscription,''),x.errors"    \
-    " FROM @dead_letters AS x "
+    "x.metadata,x.ordering_key,x.idempotency_key,x.producer,nullif(x.subscription,''),x.errors,"   \
+    "0,NULL FROM @dead_letters AS x "
 
 /* The filters of eb_query over alias t: ?1 < seq <= ?2, ?3 pattern, ?4 from, ?5 to, ?9 id. */
 #define EBI_SQL_FILTER(t)                                                                          \
     "WHERE " t ".seq>?1 AND " t ".seq<=?2 AND (?9 IS NULL OR " t ".id=?9)"                         \
     " AND (?3 IS NULL OR eb_match(?3," t ".type)) AND (?4 IS NULL OR " t ".created_at>=?4)"        \
     " AND (?5 IS NULL OR " t ".created_at<=?5)"
+#define EBI_SQL_STATUS                                                                             \
+    " AND (?10=0 OR ?10&CASE WHEN d.seq IS NULL THEN CASE WHEN x.seq IS NULL THEN 4 ELSE 8 END"    \
+    " WHEN d.status='pending' THEN 1 ELSE 2 END)"
+/* What is not done, from the two small tables. */
+#define EBI_SQL_OPEN                                                                               \
+    " FROM (SELECT seq FROM @deliveries WHERE ?10&3 AND seq>?1 AND seq<=?2 UNION ALL SELECT seq"   \
+    " FROM @dead_letters WHERE ?10&8 AND subscription='' AND seq>?1 AND seq<=?2) AS o"             \
+    " JOIN @event_log AS l ON l.seq=o.seq" EBI_SQL_LIST_JOIN EBI_SQL_FILTER("l") EBI_SQL_STATUS
 #define EBI_SQL_FILTER_DEAD EBI_SQL_FILTER("x") " AND (?8 IS NULL OR x.subscription=?8)"
 
 #define EBI_SQL_LIST(X)                                                                            \
     /* transactions */                                                                             \
     X(BEGIN, "BEGIN IMMEDIATE")                                                                    \
+    X(READ, "BEGIN")                                                                               \
     X(COMMIT, "COMMIT")                                                                            \
     X(ROLLBACK, "ROLLBACK")                                                                        \
     X(DATA_VERSION, "PRAGMA data_version")                                                         \
-    /* publish: rowid of the last log row, and appends */                                          \
+    /* publish: rowid of the last log row, the id key as it is in the file now, and appends */     \
     X(LAST_SEQ, "SELECT max((SELECT ifnull(max(seq),0) FROM @event_log),"                          \
-                "(SELECT value FROM @meta WHERE key='seq_floor'))")                                \
+                "(SELECT value FROM @meta WHERE key='seq_floor')),"                                \
+                "(SELECT value FROM @meta WHERE key='id_key_1'),"                                  \
+                "(SELECT value FROM @meta WHERE key='id_key_2')")                                  \
     X(LOG_INSERT, "INSERT INTO @event_log(seq,id,type,payload,metadata,ordering_key,"              \
                   "idempotency_key,producer,deliver_at_ms,created_at)"                             \
                   " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)")                                       \
     X(LIVE_INSERT, "INSERT INTO @deliveries(seq,status,attempts,max_attempts,born,due_ms,owner,"   \
                    "token,ordering_key,updated_at) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)")        \
-    X(FINISH, "INSERT INTO @finished(seq,attempts,finished_at) VALUES(?1,?2,?3)")                  \
+    X(FINISH, "INSERT INTO @finished(seq,attempts,finished_at) VALUES(?1,?3,?5)")                  \
     X(KNOWN_KEY, "SELECT id FROM @event_log WHERE idempotency_key=?1") /* unique partial index */  \
     X(LIVE_COUNT, "SELECT count(*) FROM @deliveries")                                              \
-    /* dispatch: by rowid, or by the partial index on due_ms */                                    \
-    X(SCAN, EBI_SQL_LOAD "WHERE d.seq>?1 AND d.status='pending' AND d.due_ms IS NULL"              \
-                         " ORDER BY d.seq LIMIT ?2")                                               \
+    /* dispatch: by rowid, or by a partial index on due_ms or apart */                             \
+    X(SCAN, EBI_SQL_LOAD "WHERE d.seq>?1 AND d.seq<=?2 AND " EBI_SQL_PLAIN                         \
+                         " ORDER BY d.seq LIMIT ?3")                                               \
     X(DUE, EBI_SQL_LOAD "WHERE d.due_ms<=?1 ORDER BY d.due_ms LIMIT ?2")                           \
-    X(NEXT_DUE, "SELECT min(due_ms) FROM @deliveries WHERE due_ms IS NOT NULL")                    \
+    X(NEXT_DUE, "SELECT ifnull(min(due_ms),9223372036854775807) FROM @deliveries"                  \
+                " WHERE due_ms IS NOT NULL")                                                       \
+    X(SUSPECT, EBI_SQL_LOAD "WHERE d.apart=1 AND d.seq>?1 ORDER BY d.seq LIMIT 1")                 \
+    X(ANY_APART, "SELECT EXISTS(SELECT 1 FROM @deliveries WHERE apart=1)"                          \
+                 "+2*EXISTS(SELECT 1 FROM @deliveries WHERE apart=2)")                             \
     X(CLAIM, "UPDATE @deliveries SET status='processing',attempts=failed+?3,token=?2,owner=?4,"    \
-             "max_attempts=?5,due_ms=NULL,updated_at=?6 WHERE seq=?1 AND token IS NULL"            \
-             " AND failed=?7 AND (status='pending' OR due_ms IS NOT NULL)")                        \
+             "max_attempts=?9,due_ms=NULL,aside=0,apart=NULL,updated_at=?5 WHERE " EBI_SQL_FENCE)  \
     X(COUNT_ATTEMPT, "UPDATE @deliveries SET attempts=failed+1 WHERE seq=?1")                      \
-    X(KEY_ACTIVE, "SELECT 1 FROM @deliveries WHERE ordering_key=?1 AND seq<?2"                     \
-                  " AND (token IS NOT NULL OR failed>0 OR suspect>0 OR snoozes>0 OR due_ms<=?3)"   \
-                  " LIMIT 1")                                                                      \
-    X(KEY_NEXT, "UPDATE @deliveries SET due_ms=?3 WHERE seq=(SELECT min(seq) FROM @deliveries"     \
-                " WHERE ordering_key=?1 AND seq>?2 AND status='pending' AND due_ms IS NULL)")      \
-    X(KEY_PASS, "UPDATE @deliveries SET due_ms=?2 WHERE seq=" EBI_SQL_KEY_NEXT_OF("?1"))           \
-    X(PARK, "UPDATE @deliveries SET status='pending',due_ms=NULL WHERE seq=?1 AND token IS NULL")  \
+    X(PARK, "UPDATE @deliveries SET status='pending',due_ms=NULL,aside=?3 WHERE " EBI_SQL_FENCE)   \
+    X(CLAIMS, "SELECT seq,token FROM @deliveries WHERE token IS NOT NULL ORDER BY seq")            \
+    X(TOKEN, "SELECT 1 FROM @deliveries WHERE seq=?1 AND token=?2")                                \
+    /* ordering keys: by deliveries_line, deliveries_later */                                      \
+    X(KEY_BY_HAND, "SELECT 1 FROM @deliveries WHERE apart=2 AND ordering_key=?1 LIMIT 1")          \
+    X(KEY_DUE, "UPDATE @deliveries SET due_ms=NULL WHERE seq IN (SELECT seq FROM @deliveries"      \
+               " INDEXED BY @deliveries_later WHERE ordering_key=?1 AND due_ms<=?2"                \
+               " AND token IS NULL LIMIT ?3)")                                                     \
+    X(KEY_AGAIN, "UPDATE @deliveries SET aside=0 WHERE seq IN (SELECT seq FROM @deliveries"        \
+                 " INDEXED BY @deliveries_line WHERE ordering_key=?1 AND aside>0 AND aside<?2"     \
+                 " AND " EBI_SQL_IN_LINE " LIMIT ?3)")                                             \
+    X(KEY_LINE, "SELECT seq,token,due_ms,apart FROM @deliveries INDEXED BY @deliveries_line"       \
+                " WHERE ordering_key=?1 AND aside=0 AND " EBI_SQL_IN_LINE                          \
+                " AND seq>?2 ORDER BY seq LIMIT ?3")                                               \
+    X(KEY_WAITS, "SELECT 1 FROM @deliveries INDEXED BY @deliveries_line WHERE ordering_key=?1"     \
+                 " AND aside=0 AND " EBI_SQL_IN_LINE " AND seq<?2 LIMIT 1")                        \
+    X(KEY_RING, "UPDATE @deliveries SET due_ms=0 WHERE seq=(SELECT seq FROM @deliveries"           \
+                " INDEXED BY @deliveries_line WHERE ordering_key=(SELECT ordering_key"             \
+                " FROM @deliveries WHERE seq=?1) AND aside=0 AND " EBI_SQL_IN_LINE                 \
+                " AND seq<>?1 AND token IS NULL AND due_ms IS NULL AND apart IS NULL LIMIT 1)")    \
+    X(LOAD_ONE, EBI_SQL_LOAD "WHERE d.seq=?1")                                                        \
+    /* how a claim ends: ebi_end_run() binds for all of these */                                   \
     X(REVOKE, "UPDATE @deliveries SET token=NULL WHERE seq=?1")                                    \
     X(DELETE_LIVE, "DELETE FROM @deliveries WHERE seq=?1 AND token IS ?2")                         \
+    X(DELETE_FRESH, "DELETE FROM @deliveries WHERE seq=?1 AND " EBI_SQL_FRESH(""))                 \
     X(FINISH_ERRORS, "INSERT INTO @finished(seq,attempts,errors,finished_at)"                      \
-                     " SELECT seq,failed+1,errors,?3 FROM @deliveries WHERE seq=?1 AND token=?2")  \
+                     " SELECT seq,failed+1,errors,?5 FROM @deliveries WHERE seq=?1 AND token=?2")  \
     X(RETRY, "UPDATE @deliveries AS d SET status=?4,failed=failed+1,attempts=failed+1,"            \
-             "errors=" EBI_SQL_ERRORS ",due_ms=?3,token=NULL,owner=NULL,suspect=suspect+?6,"       \
+             "errors=" EBI_SQL_ERRORS ",due_ms=?3,token=NULL,owner=NULL,apart=?6,"                 \
              "updated_at=?5 WHERE seq=?1 AND token IS ?2")                                         \
-    X(DIE, "INSERT INTO @dead_letters(subscription,seq,id,type,payload,metadata,ordering_key,"     \
-           "idempotency_key,producer,created_at,failed,errors,died_at,retried_at,retried_by)"      \
-           " SELECT '',l.seq,l.id,l.type,l.payload,l.metadata,l.ordering_key,l.idempotency_key,"   \
-           "l.producer,l.created_at,d.failed+1," EBI_SQL_ERRORS ",?3,d.retried_at,d.retried_by"    \
-           " FROM @deliveries AS d JOIN @event_log AS l ON l.seq=d.seq"                            \
-           " WHERE d.seq=?1 AND d.token IS ?2")                                                    \
     X(SNOOZE, "UPDATE @deliveries SET status=CASE failed WHEN 0 THEN 'pending' ELSE 'processing'"  \
-              " END,attempts=failed,snoozes=snoozes+?4,suspect=suspect+?6,due_ms=?3,token=NULL,"   \
+              " END,attempts=failed,snoozes=snoozes+?7,apart=?6,due_ms=?3,token=NULL,"             \
               "owner=NULL,updated_at=?5 WHERE seq=?1 AND token IS ?2")                             \
-    X(UNFINISHED, "SELECT 1 FROM @deliveries WHERE NOT (status='pending' AND due_ms IS NULL"       \
-                  " AND seq<=?1) LIMIT 1")                                                         \
-    X(STUCK, "SELECT d.seq,d.attempts,d.failed,d.max_attempts,d.token,l.id,l.type"                 \
-             " FROM @deliveries AS d JOIN @event_log AS l ON l.seq=d.seq WHERE d.seq>?1"           \
-             " AND d.seq<=(SELECT value FROM @meta WHERE key='claimed_to')"                        \
-             " AND d.status='processing' AND d.due_ms IS NULL AND d.lease_ms IS NULL"              \
-             " ORDER BY d.seq LIMIT 256")                                                          \
+    X(DIE, EBI_SQL_DEATH "d.token IS ?2")                                                            \
+    X(DIE_FRESH, EBI_SQL_DEATH EBI_SQL_FRESH("d."))                                                  \
+    X(UNFINISHED, "SELECT EXISTS(SELECT 1 FROM @deliveries WHERE seq>?1)"                          \
+                  " OR EXISTS(SELECT 1 FROM @deliveries WHERE due_ms IS NOT NULL)"                 \
+                  " OR EXISTS(SELECT 1 FROM @deliveries WHERE apart IS NOT NULL)")                 \
+    X(WAITING, "SELECT d.seq,l.type FROM @deliveries AS d JOIN @event_log AS l ON l.seq=d.seq"     \
+               " WHERE d.seq>?1 AND " EBI_SQL_PLAIN " ORDER BY d.seq LIMIT 1000")                  \
+    /* recovery: by rowid; ROWS is a slice, so that nobody waits for it */                         \
+    X(ROWS, "SELECT seq,token,attempts,failed,ordering_key FROM @deliveries WHERE seq>?1"          \
+            " AND seq<=(SELECT value FROM @meta WHERE key='claimed_to') ORDER BY seq LIMIT 4096")  \
+    X(BY_HAND, "SELECT seq FROM @deliveries WHERE apart=2 AND seq>?1 ORDER BY seq LIMIT 256")      \
+    X(STUCK, "SELECT d.token,d.attempts,d.failed,d.max_attempts,d.apart,l.id,l.type"               \
+             " FROM @deliveries AS d JOIN @event_log AS l ON l.seq=d.seq WHERE d.seq=?1")          \
+    X(META_SET, "UPDATE @meta SET value=?2 WHERE key=?1")                                          \
     X(CLAIMED_TO, "UPDATE @meta SET value=max(value,?1) WHERE key='claimed_to'")                   \
-    X(CLAIMS, "SELECT seq,token FROM @deliveries WHERE token IS NOT NULL ORDER BY seq")            \
+    X(STARTS, "UPDATE @meta SET value=value+1 WHERE key='starts'")                                 \
     /* subscriptions: informational rows of unnamed ones */                                        \
     X(SUB_INSERT, "INSERT INTO @subscriptions(id,event_type,created_at) VALUES(?1,?2,?3)")         \
     X(SUB_DELETE, "DELETE FROM @subscriptions WHERE id=?1")                                        \
@@ -1667,15 +1731,25 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
     X(STATE, "SELECT l.id,(SELECT 1 FROM @deliveries WHERE seq=l.seq),"                            \
              "(SELECT 1 FROM @dead_letters WHERE subscription='' AND seq=l.seq)"                   \
              " FROM @event_log AS l WHERE l.seq=?1")                                               \
-    X(GET, EBI_SQL_LIST_LOG "WHERE l.seq=?1 AND l.id=?2")                                          \
-    X(LOG_READ, EBI_SQL_LIST_LOG EBI_SQL_FILTER("l") " ORDER BY l.seq LIMIT ?6 OFFSET ?7")         \
+    X(GET, EBI_SQL_LIST_LOG " FROM @event_log AS l" EBI_SQL_LIST_JOIN "WHERE l.seq=?1 AND l.id=?2") \
+    X(LOG_READ, EBI_SQL_LIST_LOG " FROM @event_log AS l" EBI_SQL_LIST_JOIN                         \
+      EBI_SQL_FILTER("l") EBI_SQL_STATUS " ORDER BY l.seq LIMIT ?6 OFFSET ?7")                     \
+    X(LOG_BACK, EBI_SQL_LIST_LOG " FROM @event_log AS l" EBI_SQL_LIST_JOIN                         \
+      EBI_SQL_FILTER("l") EBI_SQL_STATUS " ORDER BY l.seq DESC LIMIT ?6 OFFSET ?7")                \
     X(LOG_COUNT, "SELECT count(*) FROM @event_log AS l " EBI_SQL_FILTER("l"))                      \
+    X(LOG_COUNT_STATUS, "SELECT count(*) FROM @event_log AS l" EBI_SQL_LIST_JOIN                   \
+      EBI_SQL_FILTER("l") EBI_SQL_STATUS)                                                          \
+    X(OPEN_READ, EBI_SQL_LIST_LOG EBI_SQL_OPEN " ORDER BY l.seq LIMIT ?6 OFFSET ?7")               \
+    X(OPEN_BACK, EBI_SQL_LIST_LOG EBI_SQL_OPEN " ORDER BY l.seq DESC LIMIT ?6 OFFSET ?7")          \
+    X(OPEN_COUNT, "SELECT count(*)" EBI_SQL_OPEN)                                                  \
     X(DLQ_READ, EBI_SQL_LIST_DEAD EBI_SQL_FILTER_DEAD                                              \
       " ORDER BY x.created_at DESC,x.seq DESC LIMIT ?6 OFFSET ?7")                                 \
+    X(DLQ_SEQS, "SELECT x.seq FROM @dead_letters AS x " EBI_SQL_FILTER_DEAD                        \
+      " AND x.subscription='' ORDER BY x.seq LIMIT ?6 OFFSET ?7")                                  \
     X(DLQ_COUNT, "SELECT count(*) FROM @dead_letters AS x " EBI_SQL_FILTER_DEAD)                   \
     X(DLQ_COUNT_ALL, "SELECT count(*) FROM @dead_letters")                                         \
     X(DLQ_RETRY, "INSERT INTO @deliveries(seq,status,due_ms,ordering_key,retried_at,retried_by,"   \
-                 "updated_at) SELECT seq,'pending',?2,ordering_key,?3,?4,?3 FROM @dead_letters"    \
+                 "updated_at) SELECT seq,'pending',0,ordering_key,?2,?3,?2 FROM @dead_letters"     \
                  " WHERE subscription='' AND seq=?1")                                              \
     X(DLQ_DELETE, "DELETE FROM @dead_letters WHERE subscription='' AND seq=?1")                    \
     X(DLQ_OLD, "SELECT seq FROM @dead_letters WHERE +subscription='' AND created_at<=?1"           \
@@ -1708,8 +1782,12 @@ static const char *const ebi_sql_text[] = {EBI_SQL_LIST(EBI_SQL_TEXT) NULL};
 typedef struct ebi_db {
     sqlite3 *handle;
     sqlite3_stmt *stmts[EBI_SQL_COUNT];
-    int level; /* EB_DURABLE_ that PRAGMA synchronous is set to */
+    int level;       /* EB_DURABLE_ that PRAGMA synchronous is set to */
     int levels_seen; /* a bit for each that was read back */
+    /* waiting for another process's lock */
+    eb_store *store;
+    int64_t busy_until_us; /* monotonic, set by who uses the connection; 0: busy_timeout_ms */
+    int64_t busy_since_us;
 } ebi_db;
 
 /* One piece of work for the writer; lives on the stack of the thread that wants it. */
@@ -1717,7 +1795,8 @@ typedef struct ebi_req {
     eb_result (*func)(eb_store *store, void *arg); /* inside the transaction; NULL: exclusive use */
     void (*after)(eb_store *store, void *arg, eb_result rc); /* lock held; NULL: none */
     void *arg;
-    int level; /* durability this member needs */
+    int level;        /* durability this member needs */
+    int64_t until_us; /* EB_ERR_BUSY if it could not begin by then */
     /* under store->lock */
     struct ebi_req *next;
     int state; /* EBI_REQ_... */
@@ -1728,6 +1807,15 @@ typedef struct ebi_req {
 } ebi_req;
 enum { EBI_REQ_QUEUED, EBI_REQ_LEAD, EBI_REQ_DONE };
 
+/* What the log is to be told, by whoever next holds no lock and does not lead: a logger may publish.
+** Under store->lock. */
+typedef struct ebi_note {
+    int level;
+    const char *message;
+    char error[160];
+} ebi_note;
+enum { EBI_NOTES = 8 };
+
 struct eb_store {
     /* immutable after open */
     eb_bus *bus; /* whose own store this is, or NULL */
@@ -1736,10 +1824,13 @@ struct eb_store {
     eb_clock clock; /* now_ms NULL: the system's */
     int64_t pid, busy_timeout_ms;
     int durability, in_memory;
-    char *path, *vfs, *node_id;
+    char *path, *vfs, *node_id, *node_name;
     char *file; /* path as SQLite made it absolute; NULL: in memory */
     char prefix[36];
-    uint64_t id_key[2];
+    char ns[34];
+    const char *node; /* what the log calls us: node_name or node_id */
+    int wal_pages;    /* see eb_options */
+    ebi_db old_owner; /* the side file as 0.1.0 named it, held by who migrated the file */
     int locks; /* of lock and read_lock, how many could be made */
     /* under lock */
     ebi_mutex lock;
@@ -1748,6 +1839,12 @@ struct eb_store {
     int crowd;   /* so many commits more are expected to be shared: see ebi_writer_lead() */
     int closed;  /* the bus was destroyed; a handler left behind may still call. Also read_lock */
     int64_t commits;
+    uint64_t id_key[2]; /* written by the leader only, who may read it without */
+    ebi_note notes[EBI_NOTES];
+    int note_count;
+    char trouble[200]; /* why the last transaction failed */
+    int lock_said; /* somebody else's lock is told to the log; until we get it */
+    int wal_said;  /* a WAL that cannot be copied is */
     /* whoever leads */
     ebi_db writer;
     int must_reopen;       /* a commit's fsync failed: this connection is not to be trusted */
@@ -1820,6 +1917,13 @@ EBI_FN void ebi_sleep_ms(const eb_store *store, int64_t ms)
     else ebi_platform_sleep_ms(ms);
 }
 
+/* Milliseconds as microseconds, for any number. */
+EBI_FN int64_t ebi_us(int64_t ms)
+{
+    if (ms > INT64_MAX / 2000) return INT64_MAX / 2;
+    return ms < 0 ? 0 : ms * 1000;
+}
+
 /* a + b for b >= 0, without overflow. */
 EBI_FN int64_t ebi_add(int64_t a, int64_t b) { return a > INT64_MAX - b ? INT64_MAX : a + b; }
 
@@ -1866,17 +1970,27 @@ EBI_FN void ebi_log_default(const eb_log_entry *e, void *user)
     ebi_log_field(&line, "type", e->type);
     ebi_log_field(&line, "subscription", e->subscription);
     ebi_log_field(&line, "error", e->error);
+    ebi_log_field(&line, "ns", e->ns);
+    ebi_log_field(&line, "node", e->node);
     if (e->attempt > 0)
         snprintf(tail, sizeof tail, ",\"attempt\":%d,\"max_attempts\":%d,\"next_delay_ms\":%lld",
                  e->attempt, e->max_attempts, (long long)e->next_delay_ms);
     fprintf(stderr, "%s%s}\n", line.text, tail);
 }
 
-/* Called without any lock held: a logger may call back into the bus. */
+/* The store that speaks on this thread right now: its logger may publish, but must not wait. */
+static EBI_THREAD_LOCAL const eb_store *ebi_log_speaker;
+
+/* Called without any lock held, and not by the leader: a logger may call back into the bus. */
 EBI_FN void ebi_log(const eb_store *store, eb_log_entry *e)
 {
+    const eb_store *outer = ebi_log_speaker;
     e->time_ms = ebi_now_ms(store);
+    e->ns = store->ns[0] ? store->ns : NULL;
+    e->node = store->node;
+    ebi_log_speaker = store;
     store->logger.func(e, store->logger.user);
+    ebi_log_speaker = outer;
 }
 EBI_FN void ebi_log_note(const eb_store *store, int level, const char *message, const char *error)
 {
@@ -1887,6 +2001,35 @@ EBI_FN void ebi_log_note(const eb_store *store, int level, const char *message, 
     e.error = error;
     e.next_delay_ms = -1;
     ebi_log(store, &e);
+}
+
+/* Leaves something for the log; what does not fit is dropped. Lock held. */
+EBI_FN void ebi_log_later(eb_store *store, int level, const char *message, const char *fmt, ...)
+    EB_PRINTF(4, 5);
+EBI_FN void ebi_log_later(eb_store *store, int level, const char *message, const char *fmt, ...)
+{
+    va_list args;
+    ebi_note *note = &store->notes[store->note_count];
+    if (store->note_count == EBI_NOTES) return;
+    store->note_count++;
+    note->level = level;
+    note->message = message;
+    va_start(args, fmt);
+    vsnprintf(note->error, sizeof note->error, fmt, args);
+    va_end(args);
+}
+
+/* Tells the log what was left for it. No lock held, not by the leader. */
+EBI_FN void ebi_log_flush(eb_store *store)
+{
+    ebi_note notes[EBI_NOTES];
+    int i, n;
+    ebi_mutex_lock(&store->lock);
+    n = store->note_count;
+    if (n > 0) memcpy(notes, store->notes, sizeof notes);
+    store->note_count = 0;
+    ebi_mutex_unlock(&store->lock);
+    for (i = 0; i < n; i++) ebi_log_note(store, notes[i].level, notes[i].message, notes[i].error);
 }
 
 /* ===========================================================================
@@ -2060,13 +2203,32 @@ EBI_FN eb_result ebi_db_level(ebi_db *db, int level)
     return rc;
 }
 
-/* Waits for another process's lock with our own clock, at most busy_timeout_ms. */
+/* Waits for another process's lock. Time counts, not calls: a signal may end a pause early. SQLite's
+** write lock has no queue, so whoever asks most often gets it; with pauses of 1 ms one of several
+** busy processes starves for seconds, with short ones in the beginning none waits for long (bench/).
+** A clock of the user's is too coarse for that. */
+enum { EBI_LOCK_SAID_US = 1000000 };
 EBI_FN int ebi_db_busy(void *arg, int count)
 {
-    const eb_store *store = (const eb_store *)arg;
-    int64_t waited = count < 6 ? count : count < 20 ? (count - 6) * 5 + 6 : (count - 20) * 20 + 76;
-    if (waited >= store->busy_timeout_ms) return 0;
-    ebi_sleep_ms(store, count < 6 ? 1 : count < 20 ? 5 : 20);
+    ebi_db *db = (ebi_db *)arg;
+    eb_store *store = db->store;
+    int64_t now_us = ebi_mono_us(store), until_us = db->busy_until_us, waited_us;
+    if (count == 0) db->busy_since_us = now_us;
+    waited_us = now_us - db->busy_since_us;
+    if (until_us == 0) until_us = db->busy_since_us + ebi_us(store->busy_timeout_ms);
+    if (db == &store->writer && waited_us > EBI_LOCK_SAID_US) {
+        ebi_mutex_lock(&store->lock);
+        if (!store->lock_said)
+            ebi_log_later(store, EB_LOG_WARN, "the database is locked by somebody else",
+                          "%s: for %lld ms now; another process, or an open transaction of your own",
+                          store->path, (long long)(waited_us / 1000));
+        store->lock_said = 1;
+        ebi_mutex_unlock(&store->lock);
+    }
+    if (now_us >= until_us) return 0;
+    if (store->clock.sleep_ms) ebi_sleep_ms(store, 1);
+    else if (waited_us < 10000) ebi_platform_pause_us(75);
+    else ebi_platform_pause_us(waited_us < 200000 ? 250 : 1000);
     return 1;
 }
 
@@ -2098,18 +2260,25 @@ EBI_FN eb_result ebi_db_open(eb_store *store, ebi_db *db, int flags)
                              flags | SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, store->vfs);
     eb_result result = EB_OK;
     EB_ASSERT(db->level == 0);
+    db->store = store;
+    db->busy_until_us = 0;
     if (rc != SQLITE_OK) result = ebi_db_error(db, rc, store->path);
     if (result == EB_OK) {
         sqlite3_extended_result_codes(db->handle, 1);
-        sqlite3_busy_handler(db->handle, ebi_db_busy, store);
+        sqlite3_busy_handler(db->handle, ebi_db_busy, db);
         sqlite3_db_config(db->handle, SQLITE_DBCONFIG_DEFENSIVE, 1, NULL);
         sqlite3_db_config(db->handle, SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, NULL);
+        /* We need neither, and what a file brings along must not run in our transactions. */
+        sqlite3_db_config(db->handle, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
+        sqlite3_db_config(db->handle, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
         rc = sqlite3_create_function_v2(db->handle, "eb_match", 2,
                                         SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_DIRECTONLY,
                                         NULL, ebi_db_match, NULL, NULL, NULL);
         if (rc != SQLITE_OK) result = ebi_db_error(db, rc, "eb_match");
     }
     if (result == EB_OK) result = ebi_db_pragma(db, "cell_size_check", "1", "1");
+    if (result == EB_OK && !store->in_memory) /* the host's default may be another */
+        result = ebi_db_pragma(db, "locking_mode", "NORMAL", "normal");
     if (result == EB_OK && (!ebi_db_stmt(store, db, EBI_SQL_BEGIN) ||
                             !ebi_db_stmt(store, db, EBI_SQL_COMMIT) ||
                             !ebi_db_stmt(store, db, EBI_SQL_ROLLBACK))) /* must not need memory */
@@ -2279,21 +2448,122 @@ static const char *const ebi_schema_v1[] = {
     " SELECT RAISE(ABORT,'remove dead letters with eb_dlq_purge()'); END",
     NULL};
 
-/* A test may add a step, to see a file of version 1 migrated. */
+/* Version 2: what may run is told by the row, without a clock, and without a walk.
+**
+**   aside   0: stands in line with the others of its ordering key. Else the epoch of the dispatcher
+**           that found nobody for it: until the epoch changes, it holds up nobody.
+**   apart   1: was under way when a process died, with others: runs alone. 2: set to processing by
+**           hand: holds its key until that is changed. NULL: neither.
+**
+** due_ms 0 is "at once"; times are for what really waits. deliveries_key is gone: it could not tell
+** who stands in line, and a row with a key would pay for three. */
+static const char *const ebi_schema_v2[] = {
+    "ALTER TABLE @deliveries ADD COLUMN aside INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE @deliveries ADD COLUMN apart INTEGER",
+    "UPDATE @deliveries SET apart=2"
+    " WHERE status='processing' AND token IS NULL AND due_ms IS NULL",
+    "UPDATE @deliveries SET apart=1,due_ms=NULL WHERE suspect>0 AND status='pending'"
+    " AND token IS NULL AND (due_ms IS NULL OR snoozes=0)",
+    "DROP INDEX @deliveries_key",
+    "CREATE INDEX @deliveries_line ON @deliveries(ordering_key,aside)"
+    " WHERE ordering_key IS NOT NULL"
+    " AND (ifnull(due_ms,0)<=0 OR failed>0 OR snoozes>0 OR retried_at IS NOT NULL)",
+    "CREATE INDEX @deliveries_later ON @deliveries(ordering_key,due_ms)"
+    " WHERE ordering_key IS NOT NULL AND due_ms IS NOT NULL",
+    "CREATE INDEX @deliveries_apart ON @deliveries(apart) WHERE apart IS NOT NULL",
+    "INSERT OR IGNORE INTO @meta VALUES('starts',0)",
+    "INSERT OR IGNORE INTO @meta VALUES('recovering',0)",
+    "DROP VIEW @events",
+    "CREATE VIEW @events AS"
+    " SELECT l.id AS id,l.type AS type,l.payload AS payload,d.status AS status,"
+    "d.failed AS retry_count,d.errors AS last_error,l.metadata AS metadata,"
+    "l.created_at AS created_at,coalesce(d.updated_at,l.created_at) AS updated_at,l.seq AS seq,"
+    "d.attempts AS attempts,CASE WHEN d.due_ms>0 THEN"
+    " strftime('%Y-%m-%dT%H:%M:%fZ',d.due_ms/1000.0,'unixepoch') END AS due_at,"
+    "CASE WHEN d.token IS NOT NULL OR d.apart=2 THEN d.updated_at END AS processing_started_at,"
+    "d.owner AS owner"
+    " FROM @deliveries AS d JOIN @event_log AS l ON l.seq=d.seq"
+    " UNION ALL SELECT l.id,l.type,l.payload,'done',max(f.attempts-1,0),f.errors,l.metadata,"
+    "l.created_at,f.finished_at,l.seq,f.attempts,NULL,NULL,NULL"
+    " FROM @finished AS f JOIN @event_log AS l ON l.seq=f.seq"
+    " UNION ALL SELECT id,type,payload,'dlq',failed,errors,metadata,created_at,died_at,seq,"
+    "failed,NULL,NULL,NULL FROM @dead_letters WHERE subscription=''",
+    /* What an operator may do with UPDATE events SET status = ... A change that lets others of its
+    ** key go on rings for one of them, by due_ms 0; the dispatcher then looks at the whole key. */
+    "CREATE TRIGGER @events_update INSTEAD OF UPDATE ON @events BEGIN"
+    " SELECT CASE WHEN new.id IS NOT old.id OR new.seq IS NOT old.seq OR new.type IS NOT old.type"
+    " OR new.payload IS NOT old.payload OR new.metadata IS NOT old.metadata"
+    " OR new.retry_count IS NOT old.retry_count OR new.last_error IS NOT old.last_error"
+    " OR new.created_at IS NOT old.created_at OR new.updated_at IS NOT old.updated_at"
+    " OR new.attempts IS NOT old.attempts OR new.due_at IS NOT old.due_at"
+    " OR new.processing_started_at IS NOT old.processing_started_at OR new.owner IS NOT old.owner"
+    " THEN RAISE(ABORT,'only status can be updated; publish with eb_send()')"
+    " WHEN old.status||'>'||ifnull(new.status,'') NOT IN ('dlq>pending','done>pending',"
+    "'processing>pending','pending>processing','pending>dlq','processing>dlq',"
+    "'pending>pending','processing>processing','done>done','dlq>dlq')"
+    " THEN RAISE(ABORT,'no such change of status; see eb_dlq_retry() and eb_dlq_move()') END;"
+    " INSERT INTO @deliveries(seq,status,due_ms,ordering_key,retried_at,retried_by,updated_at)"
+    " SELECT seq,'pending',0,ordering_key,strftime('%Y-%m-%dT%H:%M:%fZ','now'),'operator',"
+    "strftime('%Y-%m-%dT%H:%M:%fZ','now')"
+    " FROM @event_log WHERE seq=old.seq AND old.status IN ('dlq','done')"
+    " AND new.status='pending';"
+    " DELETE FROM @dead_letters WHERE subscription='' AND seq=old.seq AND old.status='dlq'"
+    " AND new.status='pending';"
+    " DELETE FROM @finished WHERE seq=old.seq AND old.status='done' AND new.status='pending';"
+    " UPDATE @deliveries SET due_ms=0 WHERE seq=(SELECT min(n.seq) FROM @deliveries AS o"
+    " JOIN @deliveries AS n ON n.ordering_key=o.ordering_key WHERE o.seq=old.seq"
+    " AND n.seq<>old.seq AND n.token IS NULL AND n.due_ms IS NULL AND n.apart IS NULL)"
+    " AND new.status<>old.status AND old.status IN ('pending','processing')"
+    " AND new.status<>'processing';"
+    " UPDATE @deliveries SET status='pending',attempts=failed,token=NULL,owner=NULL,"
+    "lease_ms=NULL,"
+    "due_ms=0,apart=NULL,updated_at=strftime('%Y-%m-%dT%H:%M:%fZ','now')"
+    " WHERE seq=old.seq AND old.status='processing' AND new.status='pending';"
+    " UPDATE @deliveries SET status='processing',attempts=failed+1,token=NULL,owner=NULL,"
+    "due_ms=NULL,aside=0,apart=2,updated_at=strftime('%Y-%m-%dT%H:%M:%fZ','now')"
+    " WHERE seq=old.seq AND old.status='pending' AND new.status='processing';"
+    " INSERT INTO @dead_letters(subscription,seq,id,type,payload,metadata,ordering_key,"
+    "idempotency_key,producer,created_at,failed,errors,died_at,retried_at,retried_by)"
+    " SELECT '',l.seq,l.id,l.type,l.payload,l.metadata,l.ordering_key,l.idempotency_key,"
+    "l.producer,l.created_at,d.failed+1,CASE WHEN d.errors IS NULL THEN '[\"moved by operator\"]'"
+    " ELSE substr(d.errors,1,length(d.errors)-1)||',\"moved by operator\"]' END,"
+    "strftime('%Y-%m-%dT%H:%M:%fZ','now'),"
+    "d.retried_at,d.retried_by FROM @deliveries AS d JOIN @event_log AS l ON l.seq=d.seq"
+    " WHERE d.seq=old.seq AND old.status IN ('pending','processing') AND new.status='dlq';"
+    " DELETE FROM @deliveries WHERE seq=old.seq AND old.status IN ('pending','processing')"
+    " AND new.status='dlq';"
+    " END",
+    "CREATE TRIGGER @events_insert INSTEAD OF INSERT ON @events BEGIN"
+    " SELECT RAISE(ABORT,'publish events with eb_post() or eb_send()'); END",
+    "CREATE TRIGGER @events_delete INSTEAD OF DELETE ON @events BEGIN"
+    " SELECT RAISE(ABORT,'remove dead letters with eb_dlq_purge()'); END",
+    NULL};
+
+/* A test may add a step, to see a file of this version migrated. */
 #ifdef EBI_SCHEMA_TEST_STEP
-static const char *const ebi_schema_v2[] = {EBI_SCHEMA_TEST_STEP, NULL};
-static const char *const *const ebi_schema_steps[] = {ebi_schema_v1, ebi_schema_v2};
+static const char *const ebi_schema_v3[] = {EBI_SCHEMA_TEST_STEP, NULL};
+static const char *const *const ebi_schema_steps[] = {ebi_schema_v1, ebi_schema_v2, ebi_schema_v3};
 #else
-static const char *const *const ebi_schema_steps[] = {ebi_schema_v1};
+static const char *const *const ebi_schema_steps[] = {ebi_schema_v1, ebi_schema_v2};
 #endif
 #define EBI_SCHEMA_LATEST ((int)(sizeof ebi_schema_steps / sizeof *ebi_schema_steps))
 
-/* Names that step 1 creates, to be looked for in sqlite_schema. */
-static const char *const ebi_schema_names[] = {
-    "meta",           "event_log",        "event_log_key", "deliveries",
-    "deliveries_due", "deliveries_key",   "finished",      "dead_letters",
-    "subscriptions",  "dead_letters_created", "schedules", "nodes",
-    "events",         "events_update",    "events_insert", "events_delete"};
+/* Every name of ours in sqlite_schema, what kind of thing it is, and in which versions. */
+typedef struct ebi_schema_name {
+    const char *name, *kind;
+    int since, until; /* until 0: still */
+} ebi_schema_name;
+static const ebi_schema_name ebi_schema_names[] = {
+    {"meta", "table", 1, 0},           {"event_log", "table", 1, 0},
+    {"event_log_key", "index", 1, 0},  {"deliveries", "table", 1, 0},
+    {"deliveries_due", "index", 1, 0}, {"deliveries_key", "index", 1, 1},
+    {"finished", "table", 1, 0},       {"dead_letters", "table", 1, 0},
+    {"subscriptions", "table", 1, 0},  {"dead_letters_created", "index", 1, 0},
+    {"schedules", "table", 1, 0},      {"nodes", "table", 1, 0},
+    {"events", "view", 1, 0},          {"events_update", "trigger", 1, 0},
+    {"events_insert", "trigger", 1, 0}, {"events_delete", "trigger", 1, 0},
+    {"deliveries_line", "index", 2, 0}, {"deliveries_later", "index", 2, 0},
+    {"deliveries_apart", "index", 2, 0}};
 #define EBI_SCHEMA_NAMES ((int)(sizeof ebi_schema_names / sizeof *ebi_schema_names))
 
 /* One row of meta. SQLITE_OK with *value 0 if there is none; an error if that is not our table. */
@@ -2305,20 +2575,27 @@ EBI_FN int ebi_schema_meta(eb_store *store, ebi_db *db, const char *key, int64_t
     return ebi_db_number(store, db, EBI_SQL_META_GET, value);
 }
 
-/* How many of our names are taken in the file: *found; some table of ours under a foreign kind
-** makes no difference. */
-EBI_FN eb_result ebi_schema_count(eb_store *store, ebi_db *db, int *found)
+/* Which of our names are taken in the file, a bit for each; *wrong: one of them is of another kind
+** than ours is (a view that never ends in the place of a table, say), or NULL. */
+EBI_FN eb_result ebi_schema_find(eb_store *store, ebi_db *db, uint32_t *found, const char **wrong)
 {
     sqlite3_stmt *s = NULL;
     char name[80];
-    static const char sql[] = "SELECT 1 FROM sqlite_schema WHERE name=?1 COLLATE NOCASE";
+    const char *kind;
+    static const char sql[] = "SELECT type FROM sqlite_schema WHERE name=?1 COLLATE NOCASE";
     int i, rc = sqlite3_prepare_v2(db->handle, sql, -1, &s, NULL);
     *found = 0;
+    *wrong = NULL;
     for (i = 0; i < EBI_SCHEMA_NAMES && rc == SQLITE_OK; i++) {
-        snprintf(name, sizeof name, "%s%s", store->prefix, ebi_schema_names[i]);
+        snprintf(name, sizeof name, "%s%s", store->prefix, ebi_schema_names[i].name);
         ebi_bind_text(s, 1, name);
         rc = sqlite3_step(s);
-        *found += rc == SQLITE_ROW;
+        if (rc == SQLITE_ROW) {
+            *found |= UINT32_C(1) << i;
+            kind = (const char *)sqlite3_column_text(s, 0);
+            if (kind && strcmp(kind, ebi_schema_names[i].kind) != 0)
+                *wrong = ebi_schema_names[i].name;
+        }
         sqlite3_reset(s);
         if (rc == SQLITE_ROW || rc == SQLITE_DONE) rc = SQLITE_OK;
     }
@@ -2326,31 +2603,49 @@ EBI_FN eb_result ebi_schema_count(eb_store *store, ebi_db *db, int *found)
     return rc == SQLITE_OK ? EB_OK : ebi_db_error(db, rc, store->path);
 }
 
+/* The names that a file of this version has. */
+EBI_FN uint32_t ebi_schema_expected(int64_t version)
+{
+    uint32_t bits = 0;
+    int i;
+    for (i = 0; i < EBI_SCHEMA_NAMES; i++)
+        if (ebi_schema_names[i].since <= version &&
+            (ebi_schema_names[i].until == 0 || version <= ebi_schema_names[i].until))
+            bits |= UINT32_C(1) << i;
+    return bits;
+}
+
 /* The version of the file's schema: 0 = none of it is there. EB_ERR_SCHEMA: not ours, or newer. */
 EBI_FN eb_result ebi_schema_look(eb_store *store, ebi_db *db, int64_t *version)
 {
-    int found, rc;
-    eb_result result = ebi_schema_count(store, db, &found);
+    uint32_t found;
+    const char *wrong;
+    int rc;
+    eb_result result = ebi_schema_find(store, db, &found, &wrong);
     *version = 0;
     if (result != EB_OK || found == 0) return result;
-    rc = ebi_schema_meta(store, db, "schema_version", version);
+    rc = (found & 1) && !(wrong && strcmp(wrong, "meta") == 0)
+             ? ebi_schema_meta(store, db, "schema_version", version) : SQLITE_ERROR;
     if (rc != SQLITE_OK && (rc & 0xFF) != SQLITE_ERROR) return ebi_db_error(db, rc, store->path);
     if (rc != SQLITE_OK || *version < 1)
         return ebi_error(EB_ERR_SCHEMA,
                          "%s: a table, index or view named like ours (%smeta, %sevents, ...) is "
                          "somebody else's", store->path, store->prefix, store->prefix);
     if (*version > EBI_SCHEMA_LATEST)
-        return ebi_error(EB_ERR_SCHEMA, "%s: schema version %d, this eventbus.h knows %d",
-                         store->path, (int)*version, EBI_SCHEMA_LATEST);
-    if (found != EBI_SCHEMA_NAMES)
-        return ebi_error(EB_ERR_SCHEMA, "%s: only %d of %d tables, indexes, views and triggers",
-                         store->path, found, EBI_SCHEMA_NAMES);
+        return ebi_error(EB_ERR_SCHEMA, "%s: schema version %lld, this eventbus.h knows %d",
+                         store->path, (long long)*version, EBI_SCHEMA_LATEST);
+    if (wrong)
+        return ebi_error(EB_ERR_SCHEMA, "%s: %s%s is not what it was made as", store->path,
+                         store->prefix, wrong);
+    if ((found & ebi_schema_expected(*version)) != ebi_schema_expected(*version))
+        return ebi_error(EB_ERR_SCHEMA, "%s: a table, index, view or trigger of ours is missing",
+                         store->path);
     return EB_OK;
 }
 
 EBI_FN int ebi_schema_exec(eb_store *store, ebi_db *db, const char *sql)
 {
-    char text[6000];
+    char text[8000];
     EB_ASSERT(!sqlite3_get_autocommit(db->handle));
     ebi_sql_expand(sql, store->prefix, text, sizeof text);
     return ebi_db_exec(db, text);
@@ -2444,7 +2739,7 @@ EBI_FN eb_result ebi_schema_old_wal(eb_store *store, ebi_db *db)
     if (ebi_db_wal_bytes(db) == 0) return EB_OK;
     sqlite3_busy_handler(db->handle, NULL, NULL);
     rc = sqlite3_wal_checkpoint_v2(db->handle, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
-    sqlite3_busy_handler(db->handle, ebi_db_busy, store);
+    sqlite3_busy_handler(db->handle, ebi_db_busy, db);
     if (rc == SQLITE_OK || (rc & 0xFF) == SQLITE_BUSY) return EB_OK;
     return ebi_db_error(db, rc, "checkpoint of the WAL found at open");
 }
@@ -2498,6 +2793,8 @@ EBI_FN eb_result ebi_store_prefix(eb_store *store, const char *ns)
     }
     if (n >= 6 && memcmp(store->prefix, "sqlite", 6) == 0)
         return ebi_error(EB_ERR_ARG, "options.ns must not begin with sqlite");
+    memcpy(store->ns, store->prefix, n);
+    store->ns[n] = 0;
     if (n > 0) store->prefix[n++] = '_';
     store->prefix[n] = 0;
     return EB_OK;
@@ -2531,6 +2828,9 @@ EBI_FN eb_result ebi_store_options(eb_store *store, const eb_options *o)
     store->path = ebi_strdup(&store->allocator, o->path, &ok);
     store->vfs = ebi_strdup(&store->allocator, o->vfs, &ok);
     store->node_id = ebi_strdup(&store->allocator, o->node_id ? o->node_id : generated, &ok);
+    store->node_name = ebi_strdup(&store->allocator, o->node_name, &ok);
+    store->node = store->node_name ? store->node_name : store->node_id;
+    store->wal_pages = o->wal_pages ? o->wal_pages : EBI_WAL_PAGES;
     return ok ? EB_OK : ebi_error(EB_ERR_NOMEM, "out of memory");
 }
 
@@ -2598,9 +2898,20 @@ EBI_FN void ebi_store_fini(eb_store *store)
     ebi_free(&store->allocator, store->path);
     ebi_free(&store->allocator, store->vfs);
     ebi_free(&store->allocator, store->node_id);
+    ebi_free(&store->allocator, store->node_name);
     ebi_free(&store->allocator, store->file);
     if (store->locks > 0) ebi_mutex_fini(&store->lock);
     if (store->locks > 1) ebi_mutex_fini(&store->read_lock);
+}
+
+/* The sequence number inside an id of this file; see ebi_id_seq(). No lock held. */
+EBI_FN int64_t ebi_store_id_seq(eb_store *store, const char *id)
+{
+    uint64_t key[2];
+    ebi_mutex_lock(&store->lock);
+    memcpy(key, store->id_key, sizeof key);
+    ebi_mutex_unlock(&store->lock);
+    return ebi_id_seq(key, id);
 }
 
 /* EB_ERR_FORK in a forked child, before any lock is touched: another thread may have held it. */
@@ -2635,12 +2946,14 @@ EBI_FN void ebi_engine_undone(eb_store *store);
 EBI_FN ebi_cond *ebi_engine_wake(eb_store *store);
 
 EBI_FN void ebi_req_init(ebi_req *r, eb_result (*func)(eb_store *, void *),
-                         void (*after)(eb_store *, void *, eb_result), void *arg, int level)
+                         void (*after)(eb_store *, void *, eb_result), void *arg, int level,
+                         int64_t until_us)
 {
     r->func = func;
     r->after = after;
     r->arg = arg;
     r->level = level;
+    r->until_us = until_us;
     r->next = NULL;
     r->state = EBI_REQ_QUEUED;
     r->rc = EB_OK;
@@ -2740,6 +3053,14 @@ EBI_FN eb_result ebi_writer_ready(eb_store *store)
     return rc;
 }
 
+/* Why no transaction could begin: the wording has to help who looks for the culprit. */
+EBI_FN eb_result ebi_writer_begin_failed(eb_store *store, int code)
+{
+    if ((code & 0xFF) != SQLITE_BUSY) return ebi_writer_error(store, code, "BEGIN");
+    return ebi_error(EB_ERR_BUSY, "%s is locked: by another process, or by an open transaction of "
+                     "your own on another connection", store->path);
+}
+
 /* One transaction for the members of list (linked by next) and, if with_outcomes, what the engine
 ** has to record. Fills in each member's rc; returns the transaction's own. */
 EBI_FN eb_result ebi_writer_transaction(eb_store *store, ebi_req *list, int level, int outcomes)
@@ -2753,7 +3074,7 @@ EBI_FN eb_result ebi_writer_transaction(eb_store *store, ebi_req *list, int leve
     if (rc == EB_OK) rc = ebi_db_level(&store->writer, level);
     if (rc != EB_OK) return rc;
     code = ebi_db_run(store, &store->writer, EBI_SQL_BEGIN);
-    if (code != SQLITE_OK) return ebi_writer_error(store, code, "BEGIN");
+    if (code != SQLITE_OK) return ebi_writer_begin_failed(store, code);
     for (r = list; r && rc == EB_OK; r = r->next) {
         ebi_req_end(r, r->func(store, r->arg));
         /* A refusal before the first write (a full queue, not found) concerns its member only; a
@@ -2796,7 +3117,7 @@ EBI_FN eb_result ebi_writer_one_by_one(eb_store *store, ebi_req *list, int outco
     return outcomes ? ebi_writer_transaction(store, NULL, EB_DURABLE_NORMAL, 1) : EB_OK;
 }
 
-/* Checkpoints. Every EB_WAL_PAGES pages the WAL is copied into the database, by the keeper on a
+/* Checkpoints. Every wal_pages pages the WAL is copied into the database, by the keeper on a
 ** connection of its own, so that nobody waits. That alone need not be enough: SQLite begins the WAL
 ** anew only if a writer finds all of it copied, and under load it never does. So when the WAL is
 ** four times as long, the leader itself copies the little that is left. Without a keeper it is
@@ -2810,26 +3131,87 @@ EBI_FN void ebi_writer_checkpoint(eb_store *store)
     if ((rc & 0xFF) == SQLITE_IOERR) store->must_reopen = 1; /* what it read may not be on disk */
 }
 
+/* Says once that the WAL grows because somebody reads an old state of it, and when that is over.
+** Lock held. */
+EBI_FN void ebi_writer_say_wal(eb_store *store, int64_t bytes)
+{
+    if (!store->wal_said && bytes > EBI_WAL_MOST) {
+        store->wal_said = 1;
+        ebi_log_later(store, EB_LOG_WARN, "the WAL grows: a reader holds an old state of the file",
+                      "%s-wal: %lld bytes; a transaction that was begun and not ended?",
+                      store->path, (long long)bytes);
+    } else if (store->wal_said && bytes < EBI_WAL_MOST / 2) {
+        store->wal_said = 0;
+        ebi_log_later(store, EB_LOG_INFO, "the WAL is short again", "%s-wal: %lld bytes used",
+                      store->path, (long long)bytes);
+    }
+}
+
 /* Whether that is due, and for whom. Lock held on entry and exit; by the leader. */
 EBI_FN void ebi_writer_look_at_wal(eb_store *store)
 {
+    int most = EBI_WAL_MOST / 4096, pages = store->wal_pages;
     EB_ASSERT(store->leading);
     if (store->wal_frames < store->wal_done) store->wal_done = 0; /* it began anew */
-    if (store->wal_frames - store->wal_done < EB_WAL_PAGES) return;
-    if (store->wal_frames < 4 * EB_WAL_PAGES && ebi_keeper_checkpoints(store)) return;
+    ebi_writer_say_wal(store, (int64_t)store->wal_frames * 4096);
+    if (pages == EB_NONE || pages > most) pages = most;
+    if (store->wal_frames - store->wal_done < pages) return;
+    if (store->wal_frames < 4 * pages && ebi_keeper_checkpoints(store)) return;
     store->wal_done = store->wal_frames;
     ebi_mutex_unlock(&store->lock);
     ebi_writer_checkpoint(store);
     ebi_mutex_lock(&store->lock);
 }
 
+/* Takes what is queued into list, behind own. Lock held. */
+EBI_FN void ebi_writer_gather(eb_store *store, ebi_req *own, int *level, int64_t *until_us)
+{
+    ebi_req *r, *last = own;
+    *level = own->level;
+    *until_us = own->until_us;
+    while ((r = store->queue_head) != NULL && r->func) {
+        store->queue_head = r->next;
+        if (!r->next) store->queue_tail = NULL;
+        r->next = NULL;
+        last->next = r;
+        last = r;
+        if (r->level < *level) *level = r->level; /* FULL is the smallest number */
+        if (r->until_us < *until_us) *until_us = r->until_us;
+    }
+}
+
+/* The lock was somebody else's until the first of list had waited long enough. Those that may wait
+** longer go back to the head of the queue, own goes on leading; returns the others. Lock held. */
+EBI_FN ebi_req *ebi_writer_requeue(eb_store *store, ebi_req *own)
+{
+    ebi_req *r, *rest, *back = NULL, **back_at = &back, *ended = NULL, **ended_at = &ended;
+    int64_t now_us = ebi_mono_us(store);
+    for (r = own; r; r = rest) {
+        rest = r->next;
+        r->next = NULL;
+        if (r->until_us <= now_us) {
+            *ended_at = r;
+            ended_at = &r->next;
+        } else if (r != own) {
+            *back_at = r;
+            back_at = &r->next;
+        }
+    }
+    if (back && !store->queue_head) /* nobody came meanwhile: the last of back is the tail */
+        for (r = back; r; r = r->next) store->queue_tail = r;
+    *back_at = store->queue_head;
+    store->queue_head = back ? back : store->queue_head;
+    return ended;
+}
+
 /* Leads: commits own and everything that waits. Lock held on entry and exit, not in between. */
 EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
 {
-    ebi_req *r, *list = own, *last = own, *rest;
-    int level = own->level, off = store->durability == EB_DURABLE_OFF;
+    ebi_req *r, *list = own, *rest;
+    int level, off = store->durability == EB_DURABLE_OFF;
     eb_result rc, outcome;
     char text[sizeof ebi_error_text]; /* this thread's last error is not what befalls others */
+    char trouble[sizeof store->trouble];
     EB_ASSERT(store->leading && own->state == EBI_REQ_LEAD);
     if (store->crowd > 0) { /* others publish too: let them get ready before the train leaves */
         store->crowd--;
@@ -2838,31 +3220,28 @@ EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
         ebi_mutex_lock(&store->lock);
     }
     if (store->queue_head) store->crowd = EBI_CROWD;
-    while (store->queue_head && store->queue_head->func) {
-        r = store->queue_head;
-        store->queue_head = r->next;
-        if (!r->next) store->queue_tail = NULL;
-        r->next = NULL;
-        last->next = r;
-        last = r;
-        if (r->level < level) level = r->level; /* FULL is the smallest number */
-    }
+    ebi_writer_gather(store, own, &level, &store->writer.busy_until_us);
     ebi_engine_outcomes_take(store);
     ebi_mutex_unlock(&store->lock);
     memcpy(text, ebi_error_text, sizeof text);
     rc = ebi_writer_transaction(store, list, off ? EB_DURABLE_OFF : level, 1);
     outcome = rc;
-    if (rc == EB_ERR_UNKNOWN) {
+    if (rc == EB_ERR_BUSY || rc == EB_ERR_UNKNOWN) {
         for (r = list; r; r = r->next) ebi_req_end(r, rc);
-    } else if (rc != EB_OK && rc != EB_ERR_BUSY) {
-        outcome = ebi_writer_one_by_one(store, list, 1);
     } else if (rc != EB_OK) {
-        for (r = list; r; r = r->next) ebi_req_end(r, rc);
+        outcome = ebi_writer_one_by_one(store, list, 1);
     }
+    snprintf(trouble, sizeof trouble, "%.190s", ebi_error_text);
     memcpy(ebi_error_text, text, sizeof text);
     EBI_YIELD();
     ebi_mutex_lock(&store->lock);
     store->commits += rc == EB_OK;
+    if (outcome != EB_OK) memcpy(store->trouble, trouble, sizeof trouble);
+    if (rc == EB_ERR_BUSY) list = ebi_writer_requeue(store, own);
+    else if (store->lock_said) {
+        store->lock_said = 0;
+        ebi_log_later(store, EB_LOG_INFO, "the database is no longer locked", "%s", store->path);
+    }
     for (r = list; r; r = rest) { /* a member may be gone once the lock is */
         rest = r->next;
         if (r->after) r->after(store, r->arg, r->rc);
@@ -2905,35 +3284,52 @@ EBI_FN void ebi_writer_join(eb_store *store, ebi_req *r)
     while (r->state == EBI_REQ_QUEUED) ebi_cond_wait(&r->cond, &store->lock, -1);
 }
 
-/* Runs func inside a committed transaction, possibly with others'. Blocks; no lock held. */
-EBI_FN eb_result ebi_writer_run(eb_store *store, eb_result (*func)(eb_store *, void *),
-                                void (*after)(eb_store *, void *, eb_result), void *arg, int level)
+/* Runs func inside a committed transaction, possibly with others'. EB_ERR_BUSY if somebody else has
+** the lock until until_us. Blocks; no lock held. */
+EBI_FN eb_result ebi_writer_run_until(eb_store *store, eb_result (*func)(eb_store *, void *),
+                                      void (*after)(eb_store *, void *, eb_result), void *arg,
+                                      int level, int64_t until_us)
 {
     ebi_req r;
     ebi_cond *wake = NULL;
-    ebi_req_init(&r, func, after, arg, level);
+    int notes;
+    ebi_req_init(&r, func, after, arg, level, until_us);
     ebi_mutex_lock(&store->lock);
     ebi_writer_join(store, &r);
     if (r.state == EBI_REQ_LEAD) {
-        ebi_writer_lead(store, &r);
+        while (r.state == EBI_REQ_LEAD) ebi_writer_lead(store, &r);
         ebi_writer_hand_over(store);
         wake = ebi_engine_wake(store);
     }
+    notes = store->note_count;
     ebi_mutex_unlock(&store->lock);
     if (wake) ebi_cond_signal(wake); /* only now: a worker that wakes up finds the lock free */
     if (r.waits) ebi_cond_fini(&r.cond);
+    if (notes) ebi_log_flush(store);
     if (r.rc < 0) memcpy(ebi_error_text, r.error, sizeof r.error);
     return r.rc;
+}
+
+/* The same within busy_timeout_ms from now. */
+EBI_FN int64_t ebi_writer_until(const eb_store *store)
+{
+    return ebi_add(ebi_mono_us(store), ebi_us(store->busy_timeout_ms));
+}
+EBI_FN eb_result ebi_writer_run(eb_store *store, eb_result (*func)(eb_store *, void *),
+                                void (*after)(eb_store *, void *, eb_result), void *arg, int level)
+{
+    return ebi_writer_run_until(store, func, after, arg, level, ebi_writer_until(store));
 }
 
 /* Exclusive use of the writer connection without a transaction; no lock held in between. */
 EBI_FN void ebi_writer_enter(eb_store *store)
 {
     ebi_req r;
-    ebi_req_init(&r, NULL, NULL, NULL, EB_DURABLE_NORMAL);
+    ebi_req_init(&r, NULL, NULL, NULL, EB_DURABLE_NORMAL, 0);
     ebi_mutex_lock(&store->lock);
     ebi_writer_join(store, &r);
     EB_ASSERT(r.state == EBI_REQ_LEAD);
+    store->writer.busy_until_us = 0;
     ebi_mutex_unlock(&store->lock);
     if (r.waits) ebi_cond_fini(&r.cond);
 }
@@ -2966,6 +3362,19 @@ EBI_FN void ebi_reader_leave(eb_store *store, ebi_db *db)
     else ebi_mutex_unlock(&store->read_lock);
 }
 
+/* The same with a read transaction, so that everything read is of one moment. */
+EBI_FN eb_result ebi_snapshot_enter(eb_store *store, ebi_db **db)
+{
+    eb_result rc = ebi_reader_enter(store, db);
+    int code = rc == EB_OK ? ebi_db_run(store, *db, EBI_SQL_READ) : SQLITE_OK;
+    return code == SQLITE_OK ? rc : ebi_db_error(*db, code, "reading");
+}
+EBI_FN void ebi_snapshot_leave(eb_store *store, ebi_db *db)
+{
+    ebi_db_rollback(store, db);
+    ebi_reader_leave(store, db);
+}
+
 /* eb_checkpoint: as much as can be copied now. No lock held. */
 EBI_FN eb_result ebi_store_checkpoint(eb_store *store)
 {
@@ -2991,14 +3400,18 @@ EBI_FN eb_result ebi_store_checkpoint(eb_store *store)
 ** ========================================================================
 ** What is on disk is the truth; memory holds a bounded window of it.
 **
-**   cursor      every pending row without a due time and with seq <= cursor is in `ready`, or was
-**               passed over because nobody matches it, or waits behind its ordering key ("parked").
+**   cursor      every row that waits for nothing and has seq <= cursor is in `ready`, or was passed
+**               over: it stands in line behind its ordering key (see >>keys), or nobody matches it
+**               ("parked"). What is parked is looked at again in a lap, see ebi_window_lap().
 **   due_ms      whatever comes back (a retry, a snooze, a DLQ retry, an operator's UPDATE) comes
-**               back through the index on due_ms, never by moving the cursor back. Memory has only
-**               the earliest, next_due_ms.
+**               back through the index on due_ms, never by moving the cursor back. 0 is "at once".
+**               Memory has only the earliest, next_due_ms.
+**   copy        an event in `ready` is a copy of what was read. Whoever changes its row says in the
+**               statement what that was (EBI_SQL_FENCE): an old copy changes nothing.
 **   claim       status processing and a token. Batches are claimed without counting an attempt; an
 **               event that is claimed alone counts it (attempts = failed + 1). Recovery tells the
-**               two apart by that: see ebi_recover_row().
+**               two apart by that: see >>recovery.
+**   suspect     was under way when the process died, with others: runs alone, see ebi_claim_what().
 **   outcome     what a handler run came to. It waits in memory for a commit to ride on, at most
 **               EB_ACK_DELAY_MS, not at all if somebody waits for it.
 **
@@ -3034,23 +3447,40 @@ typedef struct ebi_sub {
 } ebi_sub;
 
 enum { EBI_OUT_NONE, EBI_OUT_DONE, EBI_OUT_RETRY, EBI_OUT_DEAD, EBI_OUT_SNOOZE, EBI_OUT_RELEASE };
+#define EBI_NOT_DUE INT64_C(-1) /* due_ms of a row that waits for no time */
 
-/* One event in memory: in ready, in claimed, being run, or an outcome. */
+/* One event in memory: in ready, in claimed, behind another of its key, being run, an outcome. */
 typedef struct ebi_entry {
     struct ebi_entry *next;
     int refs; /* 1, or 2 while a handler that timed out still reads it */
     size_t bytes;
     int64_t seq, token, born, created_at_ms;
-    int failed, counted; /* counted: the claim spent an attempt (failed + 1) */
-    int suspect, retried; /* retried: from the dead-letter queue, or snoozed */
+    int failed, snoozes, suspect; /* as read from the row: see EBI_SQL_FENCE */
+    int retried;                  /* from the dead-letter queue, or snoozed */
+    int counted;                  /* the claim spent an attempt (failed + 1) */
     eb_id id;
     const char *type, *payload, *metadata, *ordering_key, *idempotency_key, *producer, *errors;
     size_t payload_len;
+    struct ebi_entry *key_next, *behind; /* of the head of a key: see >>keys */
     /* the outcome */
     int outcome, stale; /* stale: the claim was no longer ours, nothing was recorded */
-    int64_t due_ms;
-    char *error_json; /* owned, NULL: ebi_no_memory_error */
+    int look;           /* the others of its key are to be looked at */
+    int64_t due_ms;     /* when it comes back */
+    char *error_json;   /* owned, NULL: ebi_no_memory_error */
 } ebi_entry;
+
+typedef struct ebi_list {
+    ebi_entry *head, *last;
+    int count;
+    size_t bytes;
+} ebi_list;
+
+/* Types that something is to be known of, a bounded number. */
+enum { EBI_TYPES = 64 };
+typedef struct ebi_types {
+    char *at[EBI_TYPES];
+    int count, overflow; /* overflow: and others */
+} ebi_types;
 
 /* One handler call; belongs to the thread that makes it, except the marked ones. */
 typedef struct ebi_run {
@@ -3087,6 +3517,22 @@ typedef struct ebi_waiter { /* on the stack of eb_publish, eb_wait */
 enum { EBI_OPEN, EBI_STARTING, EBI_STARTED, EBI_STOPPING, EBI_STOPPED,
        EBI_FORKED /* seen by a child only that returned from a handler */ };
 
+/* The window over the log, under the lock. */
+typedef struct ebi_window {
+    ebi_list ready;
+    int64_t cursor, next_due_ms; /* next_due_ms INT64_MAX: none */
+    int disk_more;               /* there are rows above cursor */
+    /* a lap over what was parked: (lap_at, lap_end], then (0, lap_again] */
+    int64_t lap_at, lap_end, lap_again;
+    int64_t epoch;     /* of `aside`: grows with every lap, and with every start */
+    ebi_types parked;  /* types that nobody matched */
+    int parked_paused; /* some were parked because their subscription is paused */
+    int suspects;      /* there may be some above suspect_at */
+    int64_t suspect_at, rest_us; /* until rest_us the others run */
+} ebi_window;
+
+enum { EBI_KEY_BUCKETS = 256 };
+
 struct eb_bus {
     eb_store store; /* first: the bus's own store; its lock is the bus's lock */
     /* immutable after open */
@@ -3095,6 +3541,7 @@ struct eb_bus {
     int64_t handler_timeout_ms, shutdown_timeout_ms, idle_poll_ms, max_pending;
     size_t max_payload;
     ebi_policy policy;
+    eb_notify notify;
     ebi_db owner; /* the side file we hold while started; the thread that starts or stops */
     ebi_db checker; /* for checkpoints; the keeper's */
     int64_t incarnation; /* of this start; set by eb_start */
@@ -3106,34 +3553,39 @@ struct eb_bus {
     size_t sub_count, table_mask;
     int prefixes[EBI_TYPE_MAX + 1]; /* how many patterns "prefix*" have this length */
     int64_t sub_order;
-    ebi_entry *ready, *ready_last, *claimed, *claimed_last, *outcomes, *outcomes_last;
-    int ready_count, claimed_count, reserved; /* reserved: born claimed, commit under way */
-    size_t ready_bytes;
-    int64_t cursor, next_due_ms, next_token; /* next_due_ms INT64_MAX: none */
-    int64_t timed_out;                       /* token that the keeper is about to give up; or 0 */
-    int disk_more;      /* there are pending rows above cursor */
-    int parked;         /* rows were passed over: a new subscription must look again */
-    int rescan;         /* so it asked while a claim was under way */
+    ebi_window win;
+    ebi_list claimed, outcomes;
+    ebi_list looks;                         /* ended events whose key is to be looked at */
+    ebi_entry *keys[EBI_KEY_BUCKETS];       /* the head of each key that is under way */
+    int chained;                            /* claimed events behind the heads */
+    int reserved;                           /* born claimed, commit under way */
+    size_t copies;                          /* bytes of what is being published */
+    int64_t next_token;                     /* the leader's */
+    int64_t timed_out; /* token that the keeper is about to give up; or 0 */
+    int rescan;         /* a lap was asked for while a claim was under way */
     int unmatched_said; /* logged once */
+    ebi_types unmatched_types; /* of which it was said that nobody wants them */
     int claiming, running, idle, solo, turn, batch;
     ebi_run *runs;
     ebi_worker *all_workers;
     int lost_workers, keeper_alive, workers_alive, workers_started;
     int pumping, abandon, joining, joined;
     ebi_thread keeper_thread;
-    ebi_run *pump_run;
     ebi_thread_id pump_thread;
+    int64_t pump_until_us; /* monotonic: the caller of eb_wait or eb_drain waits no longer */
+    int64_t told_ms;       /* wall time at which eb_pump said that there is work; INT64_MAX: none */
+    int notice;            /* there is some earlier */
     ebi_waiter *waiters;
     int wake;                      /* a worker is to be woken when the lock is free */
     int64_t keeper_until_us;       /* when the keeper wakes up by itself; 0: it is awake */
     int drainers, look, checkpoint; /* look: eb_wake; checkpoint: the keeper shall */
     int64_t outcome_since_us, backoff_ms, retry_at_us; /* retry_at_us 0: no failure */
     eb_result outcome_rc, claim_rc; /* why it failed to record outcomes, to claim, the last time */
-    int64_t published, delivered, failed_attempts, died, stale;
-    int64_t live_upper, live_version; /* max_pending: an upper bound of live rows */
+    int64_t published, delivered, failed_attempts, died, stale, unmatched;
     /* whoever leads the writer */
     int64_t claimed_to; /* as in meta: no row above it was ever claimed; 0: not known */
-    ebi_entry *taking, *taking_last;
+    int64_t live, live_seq, live_us; /* max_pending: an upper bound of live rows, see >>publish */
+    ebi_list taking;
     ebi_run main_run; /* the pump's */
 };
 
@@ -3157,13 +3609,20 @@ EBI_FN size_t ebi_put(char **at, const char **field, const char *text, size_t le
 }
 EBI_FN size_t ebi_len(const char *text) { return text ? strlen(text) : 0; }
 
+/* What a copy of this message takes in memory. */
+EBI_FN size_t ebi_entry_size(const eb_message *m, size_t payload_len, const char *producer,
+                             const char *errors)
+{
+    return sizeof(ebi_entry) + ebi_len(m->type) + payload_len + ebi_len(m->metadata) +
+           ebi_len(m->ordering_key) + ebi_len(m->idempotency_key) + ebi_len(producer) +
+           ebi_len(errors) + 8;
+}
+
 /* One allocation for the event and all its text. NULL: out of memory. */
 EBI_FN ebi_entry *ebi_entry_new(eb_store *store, const eb_message *m, size_t payload_len,
                                 const char *producer, const char *errors)
 {
-    size_t size = sizeof(ebi_entry) + ebi_len(m->type) + payload_len + ebi_len(m->metadata) +
-                  ebi_len(m->ordering_key) + ebi_len(m->idempotency_key) + ebi_len(producer) +
-                  ebi_len(errors) + 8;
+    size_t size = ebi_entry_size(m, payload_len, producer, errors);
     ebi_entry *e = (ebi_entry *)ebi_alloc(&store->allocator, size);
     char *at;
     if (!e) return NULL;
@@ -3191,30 +3650,66 @@ EBI_FN void ebi_entry_drop(eb_store *store, ebi_entry *e)
     ebi_free(&store->allocator, e);
 }
 
-EBI_FN void ebi_entries_free(eb_store *store, ebi_entry *e)
+EBI_FN void ebi_list_push(ebi_list *list, ebi_entry *e)
 {
-    ebi_entry *next;
-    for (; e; e = next) {
-        next = e->next;
-        ebi_entry_drop(store, e);
-    }
+    e->next = NULL;
+    if (list->last) list->last->next = e;
+    else list->head = e;
+    list->last = e;
+    list->count++;
+    list->bytes += e->bytes;
+}
+EBI_FN void ebi_list_push_front(ebi_list *list, ebi_entry *e)
+{
+    e->next = list->head;
+    list->head = e;
+    if (!list->last) list->last = e;
+    list->count++;
+    list->bytes += e->bytes;
+}
+EBI_FN ebi_entry *ebi_list_pop(ebi_list *list)
+{
+    ebi_entry *e = list->head;
+    if (!e) return NULL;
+    list->head = e->next;
+    if (!e->next) list->last = NULL;
+    e->next = NULL;
+    list->count--;
+    EB_ASSERT(list->bytes >= e->bytes && list->count >= 0);
+    list->bytes -= e->bytes;
+    return e;
 }
 
-EBI_FN void ebi_entry_push(ebi_entry **head, ebi_entry **last, ebi_entry *e)
+/* Takes the one after previous (NULL: the first) out of the middle. */
+EBI_FN ebi_entry *ebi_list_take(ebi_list *list, ebi_entry *previous)
 {
+    ebi_entry *e;
+    if (!previous) return ebi_list_pop(list);
+    e = previous->next;
+    previous->next = e->next;
+    if (list->last == e) list->last = previous;
     e->next = NULL;
-    if (*last) (*last)->next = e;
-    else *head = e;
-    *last = e;
-}
-EBI_FN ebi_entry *ebi_entry_pop(ebi_entry **head, ebi_entry **last)
-{
-    ebi_entry *e = *head;
-    if (!e) return NULL;
-    *head = e->next;
-    if (!e->next) *last = NULL;
-    e->next = NULL;
+    list->count--;
+    list->bytes -= e->bytes;
     return e;
+}
+
+/* Moves all of `from` to the end of `to`. */
+EBI_FN void ebi_list_append(ebi_list *to, ebi_list *from)
+{
+    if (from->head) {
+        if (to->last) to->last->next = from->head;
+        else to->head = from->head;
+        to->last = from->last;
+        to->count += from->count;
+        to->bytes += from->bytes;
+    }
+    memset(from, 0, sizeof *from);
+}
+EBI_FN void ebi_list_free(eb_store *store, ebi_list *list)
+{
+    ebi_entry *e;
+    while ((e = ebi_list_pop(list)) != NULL) ebi_entry_drop(store, e);
 }
 
 EBI_FN const char *ebi_column(sqlite3_stmt *s, int i)
@@ -3222,31 +3717,95 @@ EBI_FN const char *ebi_column(sqlite3_stmt *s, int i)
     return (const char *)sqlite3_column_text(s, i);
 }
 
-/* From a row of EBI_SQL_LOAD. NULL: out of memory. */
-EBI_FN ebi_entry *ebi_entry_load(eb_store *store, sqlite3_stmt *s)
+/* What a row says is input too: a number outside of [low, high], or something else than a number
+** where one has to be, is damage. Says which table and row; *bad is 1 then. */
+EBI_FN int64_t ebi_column_within(sqlite3_stmt *s, int i, const char *what, int64_t low,
+                                 int64_t high, int *bad)
+{
+    int64_t value = sqlite3_column_int64(s, i);
+    int type = sqlite3_column_type(s, i);
+    if ((type == SQLITE_INTEGER || type == SQLITE_NULL) && value >= low && value <= high)
+        return value;
+    ebi_error(EB_ERR_CORRUPT, "damaged: %s is %.40s", what,
+              ebi_column(s, i) ? ebi_column(s, i) : "?");
+    *bad = 1;
+    return low;
+}
+
+/* From a row of EBI_SQL_LOAD. NULL: *rc says why, SQLITE_CORRUPT or SQLITE_NOMEM. */
+EBI_FN ebi_entry *ebi_entry_load(eb_store *store, sqlite3_stmt *s, int *rc)
 {
     eb_message m;
     ebi_entry *e;
-    const char *id = ebi_column(s, 7);
-    EB_ASSERT(sqlite3_column_count(s) == 15);
+    const char *id = ebi_column(s, 8);
+    int bad = 0;
+    int64_t seq = ebi_column_within(s, 0, "deliveries.seq", 1, EBI_SEQ_MAX, &bad);
+    int64_t failed = ebi_column_within(s, 1, "deliveries.failed", 0, INT32_MAX - 1, &bad);
+    int64_t snoozes = ebi_column_within(s, 5, "deliveries.snoozes", 0, INT32_MAX - 1, &bad);
+    EB_ASSERT(sqlite3_column_count(s) == 16);
+    *rc = SQLITE_CORRUPT;
+    ebi_column_within(s, 2, "deliveries.apart", 0, 2, &bad);
+    ebi_column_within(s, 6, "deliveries.due_ms", 0, INT64_MAX, &bad);
+    if (bad) return NULL;
     memset(&m, 0, sizeof m);
-    m.type = ebi_column(s, 8);
-    m.payload = ebi_column(s, 9);
-    m.metadata = ebi_column(s, 10);
-    m.ordering_key = ebi_column(s, 11);
-    m.idempotency_key = ebi_column(s, 12);
-    if (!id || !m.type || !m.payload) return NULL;
-    e = ebi_entry_new(store, &m, (size_t)sqlite3_column_bytes(s, 9), ebi_column(s, 13),
-                      ebi_column(s, 14));
+    m.type = ebi_column(s, 9);
+    m.payload = ebi_column(s, 10);
+    m.metadata = ebi_column(s, 11);
+    m.ordering_key = ebi_column(s, 12);
+    m.idempotency_key = ebi_column(s, 13);
+    if (!id || !m.type || !m.payload) {
+        *rc = ebi_db_no_event(s, 8);
+        return NULL;
+    }
+    if (!ebi_text_name_len(m.type, EBI_TYPE_MAX) ||
+        (m.ordering_key && !ebi_text_name_len(m.ordering_key, EBI_KEY_MAX))) {
+        ebi_error(EB_ERR_CORRUPT, "damaged: type or ordering_key of event_log row %lld",
+                  (long long)seq);
+        return NULL;
+    }
+    e = ebi_entry_new(store, &m, (size_t)sqlite3_column_bytes(s, 10), ebi_column(s, 14),
+                      ebi_column(s, 15));
+    *rc = e ? SQLITE_OK : SQLITE_NOMEM;
     if (!e) return NULL;
-    e->seq = sqlite3_column_int64(s, 0);
-    e->failed = sqlite3_column_int(s, 1);
-    e->suspect = sqlite3_column_int(s, 2) > 0;
+    e->seq = seq;
+    e->failed = (int)failed;
+    e->snoozes = (int)snoozes;
+    e->suspect = sqlite3_column_int(s, 2) == 1;
     e->born = sqlite3_column_int64(s, 3);
-    e->retried = sqlite3_column_type(s, 4) != SQLITE_NULL || sqlite3_column_int(s, 5) > 0;
-    e->created_at_ms = ebi_time_parse(ebi_column(s, 6));
+    e->retried = sqlite3_column_type(s, 4) != SQLITE_NULL || snoozes > 0;
+    e->created_at_ms = ebi_time_parse(ebi_column(s, 7));
     snprintf(e->id.str, sizeof e->id.str, "%s", id);
     return e;
+}
+
+/* ---- sets of types ---- */
+
+EBI_FN int ebi_types_has(const ebi_types *set, const char *type)
+{
+    int i;
+    for (i = 0; i < set->count; i++)
+        if (strcmp(set->at[i], type) == 0) return 1;
+    return 0;
+}
+
+/* 1 if type is new to the set. Lock held. */
+EBI_FN int ebi_types_add(eb_bus *bus, ebi_types *set, const char *type)
+{
+    int ok = 1;
+    if (ebi_types_has(set, type)) return 0;
+    if (set->count < EBI_TYPES)
+        set->at[set->count] = ebi_strdup(&bus->store.allocator, type, &ok);
+    if (set->count == EBI_TYPES || !ok) {
+        set->overflow = 1;
+        return 0;
+    }
+    set->count++;
+    return 1;
+}
+EBI_FN void ebi_types_clear(eb_bus *bus, ebi_types *set)
+{
+    while (set->count > 0) ebi_free(&bus->store.allocator, set->at[--set->count]);
+    set->overflow = 0;
 }
 
 /* ---- waiting ---- */
@@ -3308,132 +3867,7 @@ EBI_FN int64_t ebi_policy_delay(const ebi_policy *p, int failed)
     return (int64_t)delay;
 }
 
-/* ---- outcomes: recorded by whichever transaction comes next ---- */
-
-/* Lock held; called by the leader before it begins. */
-EBI_FN void ebi_engine_outcomes_take(eb_store *store)
-{
-    eb_bus *bus = ebi_bus_of(store);
-    if (!bus) return;
-    EB_ASSERT(!bus->taking);
-    bus->taking = bus->outcomes;
-    bus->taking_last = bus->outcomes_last;
-    bus->outcomes = bus->outcomes_last = NULL;
-}
-
-/* The leader's transaction was rolled back. */
-EBI_FN void ebi_engine_undone(eb_store *store)
-{
-    if (store->bus) store->bus->claimed_to = 0;
-}
-
-/* One statement of an outcome; SQLite's result, *changed: rows. */
-EBI_FN int ebi_outcome_step(eb_store *store, int index, const ebi_entry *e, int64_t p3,
-                            const char *p4, const char *now, int *changed)
-{
-    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, index);
-    int rc;
-    if (!s) return ebi_db_code(&store->writer);
-    sqlite3_bind_int64(s, 1, e->seq);
-    sqlite3_bind_int64(s, 2, e->token);
-    if (index == EBI_SQL_FINISH_ERRORS || index == EBI_SQL_DIE) {
-        ebi_bind_text(s, 3, now);
-    } else if (index == EBI_SQL_RETRY || index == EBI_SQL_SNOOZE) {
-        sqlite3_bind_int64(s, 3, p3);
-        if (index == EBI_SQL_RETRY) ebi_bind_text(s, 4, p4);
-        else sqlite3_bind_int(s, 4, p4 != NULL);
-        ebi_bind_text(s, 5, now);
-        sqlite3_bind_int(s, 6, 0);
-    }
-    if (index == EBI_SQL_RETRY || index == EBI_SQL_DIE)
-        ebi_bind_text(s, 9, e->error_json ? e->error_json : ebi_no_memory_error);
-    rc = ebi_db_step(s);
-    *changed = rc == SQLITE_OK ? sqlite3_changes(store->writer.handle) : 0;
-    return rc;
-}
-
-/* The next of a key may go, now that this one is through. It is due at now_ms, if there is one:
-** sqlite3_changes() tells. */
-EBI_FN int ebi_key_next(eb_store *store, const char *key, int64_t seq, int64_t now_ms)
-{
-    sqlite3_stmt *s;
-    if (!key) return SQLITE_OK;
-    s = ebi_db_stmt(store, &store->writer, EBI_SQL_KEY_NEXT);
-    if (!s) return ebi_db_code(&store->writer);
-    ebi_bind_text(s, 1, key);
-    sqlite3_bind_int64(s, 2, seq);
-    sqlite3_bind_int64(s, 3, now_ms);
-    return ebi_db_step(s);
-}
-
-EBI_FN int ebi_finish_insert(eb_store *store, int64_t seq, int attempts, const char *now)
-{
-    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_FINISH);
-    if (!s) return ebi_db_code(&store->writer);
-    sqlite3_bind_int64(s, 1, seq);
-    sqlite3_bind_int(s, 2, attempts);
-    ebi_bind_text(s, 3, now);
-    return ebi_db_step(s);
-}
-
-/* Records one outcome, fenced by its token: if the claim was revoked, nothing changes. */
-EBI_FN int ebi_outcome_apply(eb_store *store, ebi_entry *e, int64_t now_ms, const char *now)
-{
-    int changed = 1, rc = SQLITE_OK, gone = 0;
-    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
-    EB_ASSERT(e->outcome != EBI_OUT_NONE);
-    switch (e->outcome) {
-    case EBI_OUT_DONE:
-        if (e->failed > 0) rc = ebi_outcome_step(store, EBI_SQL_FINISH_ERRORS, e, 0, NULL, now,
-                                                 &changed);
-        if (rc == SQLITE_OK)
-            rc = ebi_outcome_step(store, EBI_SQL_DELETE_LIVE, e, 0, NULL, now, &changed);
-        gone = changed;
-        if (rc == SQLITE_OK && changed && e->failed == 0)
-            rc = ebi_finish_insert(store, e->seq, 1, now);
-        break;
-    case EBI_OUT_DEAD:
-        rc = ebi_outcome_step(store, EBI_SQL_DIE, e, 0, NULL, now, &changed);
-        gone = changed;
-        if (rc == SQLITE_OK && changed)
-            rc = ebi_outcome_step(store, EBI_SQL_DELETE_LIVE, e, 0, NULL, now, &changed);
-        break;
-    case EBI_OUT_RETRY:
-        rc = ebi_outcome_step(store, EBI_SQL_RETRY, e, e->due_ms, "processing", now, &changed);
-        break;
-    default:
-        EB_ASSERT(e->outcome == EBI_OUT_SNOOZE || e->outcome == EBI_OUT_RELEASE);
-        rc = ebi_outcome_step(store, EBI_SQL_SNOOZE, e, e->due_ms,
-                              e->outcome == EBI_OUT_SNOOZE ? "" : NULL, now, &changed);
-    }
-    if (rc != SQLITE_OK || e->outcome == EBI_OUT_RETRY || e->outcome == EBI_OUT_SNOOZE) return rc;
-    e->due_ms = e->outcome == EBI_OUT_RELEASE ? e->due_ms : 0; /* from here on: of the next */
-    e->stale = !gone;
-    if (gone && e->ordering_key) {
-        rc = ebi_key_next(store, e->ordering_key, e->seq, now_ms);
-        if (rc == SQLITE_OK && sqlite3_changes(store->writer.handle)) e->due_ms = now_ms;
-    }
-    return rc;
-}
-
-/* Inside the leader's transaction. */
-EBI_FN eb_result ebi_engine_outcomes_apply(eb_store *store)
-{
-    eb_bus *bus = ebi_bus_of(store);
-    ebi_entry *e;
-    int64_t now_ms;
-    char now[EBI_TIME_LEN + 1];
-    int rc;
-    EB_ASSERT(store->leading);
-    if (!bus || !bus->taking) return EB_OK;
-    now_ms = ebi_now_ms(store);
-    ebi_time_text(now_ms, now);
-    for (e = bus->taking; e; e = e->next) {
-        rc = ebi_outcome_apply(store, e, now_ms, now);
-        if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "recording an outcome");
-    }
-    return EB_OK;
-}
+/* ---- time ---- */
 
 /* The condition to signal after the lock is released, NULL: none. Lock held. */
 EBI_FN ebi_cond *ebi_engine_wake(eb_store *store)
@@ -3451,13 +3885,36 @@ EBI_FN void ebi_keeper_by(eb_bus *bus, int64_t time_us)
     bus->keeper_until_us = 0;
     ebi_cond_signal(&bus->keeper);
 }
+EBI_FN void ebi_keeper_wake(eb_bus *bus) { ebi_keeper_by(bus, INT64_MIN); }
+
+/* There is work at due_ms: whoever pumps elsewhere is told, if that is earlier than it knows. Lock
+** held. */
+EBI_FN void ebi_notice(eb_bus *bus, int64_t due_ms)
+{
+    if (!bus->notify.func || bus->pumping || due_ms >= bus->told_ms) return;
+    bus->told_ms = due_ms;
+    bus->notice = 1;
+}
+
+/* Calls the user's notify if there is reason to. No lock held. */
+EBI_FN void ebi_notice_tell(eb_bus *bus)
+{
+    int tell;
+    if (!bus->notify.func) return;
+    ebi_mutex_lock(&bus->store.lock);
+    tell = bus->notice;
+    bus->notice = 0;
+    ebi_mutex_unlock(&bus->store.lock);
+    if (tell) bus->notify.func(bus->notify.user);
+}
 
 EBI_FN void ebi_due_at(eb_bus *bus, int64_t due_ms)
 {
-    if (due_ms >= bus->next_due_ms) return;
-    bus->next_due_ms = due_ms;
-    ebi_keeper_by(bus, INT64_MIN);
+    if (due_ms >= bus->win.next_due_ms) return;
+    bus->win.next_due_ms = due_ms;
+    ebi_keeper_wake(bus);
     ebi_cond_broadcast(&bus->news);
+    ebi_notice(bus, due_ms);
 }
 
 /* The engine's transaction failed: it tries again, later and later but at least every 2 s. Lock
@@ -3475,53 +3932,269 @@ EBI_FN eb_result ebi_engine_hopeless(const eb_bus *bus)
 {
     eb_result rc = bus->outcome_rc != EB_OK ? bus->outcome_rc : bus->claim_rc;
     if (rc != EB_ERR_CORRUPT && rc != EB_ERR_SCHEMA) return EB_OK;
-    return ebi_error(rc, "events cannot be dispatched: %s", eb_strerror(rc));
+    return ebi_error(rc, "events cannot be dispatched: %s", bus->store.trouble);
+}
+
+/* ---- the window ---- */
+
+EBI_FN int ebi_window_lapping(const ebi_window *w) { return w->lap_end > 0; }
+
+/* Everything in memory that was not claimed is forgotten: the scan will read it again. Lock held. */
+EBI_FN void ebi_window_forget(eb_bus *bus)
+{
+    ebi_window *w = &bus->win;
+    EB_ASSERT(!bus->claiming || bus->store.leading);
+    ebi_list_free(&bus->store, &w->ready);
+    w->cursor = w->suspect_at = w->lap_at = w->lap_end = w->lap_again = 0;
+    w->disk_more = w->suspects = 1;
+    w->next_due_ms = 0;
+    w->parked_paused = 0;
+    w->epoch++;
+    ebi_types_clear(bus, &w->parked);
+}
+
+/* What was parked may have somebody now: it is looked at again, from here to the end and then from
+** the beginning to here, so that a lap that is under way is never begun anew. The new epoch puts
+** what stands aside back into line; who still has nobody steps aside once more. Lock held. */
+EBI_FN void ebi_window_lap(eb_bus *bus)
+{
+    ebi_window *w = &bus->win;
+    w->epoch++;
+    w->suspects = 1;
+    w->suspect_at = 0;
+    if (ebi_window_lapping(w)) {
+        w->lap_again = w->lap_at > w->lap_again ? w->lap_at : w->lap_again;
+        w->lap_end = w->cursor;
+    } else {
+        w->lap_at = w->lap_again = 0;
+        w->lap_end = w->cursor;
+        ebi_types_clear(bus, &w->parked);
+        w->parked_paused = 0;
+    }
+    ebi_cond_signal(&bus->work);
+    ebi_cond_broadcast(&bus->news);
+    ebi_notice(bus, 0);
+}
+
+/* The lap has come to `at`; done: to the end of its part. Lock held. */
+EBI_FN void ebi_window_lapped(ebi_window *w, int64_t at, int done)
+{
+    w->lap_at = at;
+    if (!done && at < w->lap_end) return;
+    w->lap_at = 0;
+    w->lap_end = w->lap_again;
+    w->lap_again = 0;
+}
+
+/* ---- how a claim ends ---- */
+
+/* Everything that the statements of that family bind: ?1 to ?6, ?7 and ?9. */
+typedef struct ebi_end {
+    int64_t seq, token; /* token 0: NULL, nobody's */
+    int64_t due_ms;     /* EBI_NOT_DUE: NULL */
+    const char *status, *now;
+    int suspect, snoozes;
+    const char *error_json;
+} ebi_end;
+
+/* Runs one of them; SQLite's result, *changed: rows. */
+EBI_FN int ebi_end_run(eb_store *store, int index, const ebi_end *end, int *changed)
+{
+    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, index);
+    int rc, n;
+    EB_ASSERT(end->seq != 0);
+    *changed = 0;
+    if (!s) return ebi_db_code(&store->writer);
+    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
+    n = sqlite3_bind_parameter_count(s);
+    sqlite3_bind_int64(s, 1, end->seq);
+    if (n >= 2 && end->token) sqlite3_bind_int64(s, 2, end->token);
+    else if (n >= 2) sqlite3_bind_null(s, 2);
+    if (n >= 3 && end->due_ms != EBI_NOT_DUE) sqlite3_bind_int64(s, 3, end->due_ms);
+    else if (n >= 3) sqlite3_bind_null(s, 3);
+    if (n >= 4) ebi_bind_text(s, 4, end->status);
+    if (n >= 5) ebi_bind_text(s, 5, end->now);
+    if (n >= 6 && end->suspect) sqlite3_bind_int(s, 6, 1);
+    else if (n >= 6) sqlite3_bind_null(s, 6);
+    if (n >= 7) sqlite3_bind_int(s, 7, end->snoozes);
+    if (n >= 9) ebi_bind_text(s, 9, end->error_json);
+    rc = ebi_db_step(s);
+    if (rc == SQLITE_OK) *changed = sqlite3_changes(store->writer.handle);
+    return rc;
+}
+
+/* The row to the dead letters, then gone. die and gone are DIE and DELETE_LIVE, or the two of
+** EBI_SQL_FRESH. */
+EBI_FN int ebi_end_dead(eb_store *store, const ebi_end *end, int die, int gone, int *changed)
+{
+    int rc = ebi_end_run(store, die, end, changed);
+    return rc == SQLITE_OK && *changed ? ebi_end_run(store, gone, end, changed) : rc;
+}
+
+EBI_FN int ebi_finish_insert(eb_store *store, int64_t seq, int attempts, const char *now)
+{
+    ebi_end end;
+    int changed;
+    memset(&end, 0, sizeof end);
+    end.seq = seq;
+    end.due_ms = attempts; /* FINISH has its one number in that place */
+    end.now = now;
+    return ebi_end_run(store, EBI_SQL_FINISH, &end, &changed);
+}
+
+/* ---- outcomes: recorded by whichever transaction comes next ---- */
+
+/* Lock held; called by the leader before it begins. */
+EBI_FN void ebi_engine_outcomes_take(eb_store *store)
+{
+    eb_bus *bus = ebi_bus_of(store);
+    if (!bus) return;
+    EB_ASSERT(!bus->taking.head);
+    ebi_list_append(&bus->taking, &bus->outcomes);
+}
+
+/* The leader's transaction was rolled back. */
+EBI_FN void ebi_engine_undone(eb_store *store)
+{
+    if (store->bus) store->bus->claimed_to = 0;
+}
+
+/* Whether somebody of this key, with a lower seq, stands in line. SQLite's result. */
+EBI_FN int ebi_key_waits(eb_store *store, const char *key, int64_t below, int *waits)
+{
+    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_KEY_WAITS);
+    int rc;
+    *waits = 0;
+    if (!s) return ebi_db_code(&store->writer);
+    ebi_bind_text(s, 1, key);
+    sqlite3_bind_int64(s, 2, below);
+    rc = sqlite3_step(s);
+    *waits = rc == SQLITE_ROW;
+    sqlite3_reset(s);
+    return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
+}
+
+/* Records one outcome, fenced by its token: if the claim was revoked, nothing changes. */
+EBI_FN int ebi_outcome_apply(eb_store *store, ebi_entry *e, const char *now)
+{
+    int changed = 1, rc = SQLITE_OK, over = 0;
+    ebi_end end;
+    memset(&end, 0, sizeof end);
+    end.seq = e->seq;
+    end.token = e->token;
+    end.due_ms = e->due_ms;
+    end.now = now;
+    end.status = "processing";
+    end.snoozes = e->outcome == EBI_OUT_SNOOZE;
+    end.suspect = e->outcome == EBI_OUT_RELEASE && e->suspect;
+    end.error_json = e->error_json ? e->error_json : ebi_no_memory_error;
+    EB_ASSERT(e->outcome != EBI_OUT_NONE && e->token != 0);
+    switch (e->outcome) {
+    case EBI_OUT_DONE:
+        over = 1;
+        if (e->failed > 0) rc = ebi_end_run(store, EBI_SQL_FINISH_ERRORS, &end, &changed);
+        if (rc == SQLITE_OK && changed)
+            rc = ebi_end_run(store, EBI_SQL_DELETE_LIVE, &end, &changed);
+        if (rc == SQLITE_OK && changed && e->failed == 0)
+            rc = ebi_finish_insert(store, e->seq, 1, now);
+        break;
+    case EBI_OUT_DEAD:
+        over = 1;
+        rc = ebi_end_dead(store, &end, EBI_SQL_DIE, EBI_SQL_DELETE_LIVE, &changed);
+        break;
+    case EBI_OUT_RETRY: rc = ebi_end_run(store, EBI_SQL_RETRY, &end, &changed); break;
+    default:
+        EB_ASSERT(e->outcome == EBI_OUT_SNOOZE || e->outcome == EBI_OUT_RELEASE);
+        rc = ebi_end_run(store, EBI_SQL_SNOOZE, &end, &changed);
+    }
+    e->stale = !changed;
+    if (rc != SQLITE_OK || !e->ordering_key) return rc;
+    return ebi_key_waits(store, e->ordering_key, over ? INT64_MAX : e->seq, &e->look);
+}
+
+/* Inside the leader's transaction. */
+EBI_FN eb_result ebi_engine_outcomes_apply(eb_store *store)
+{
+    eb_bus *bus = ebi_bus_of(store);
+    ebi_entry *e;
+    char now[EBI_TIME_LEN + 1];
+    int rc;
+    EB_ASSERT(store->leading);
+    if (!bus || !bus->taking.head) return EB_OK;
+    ebi_time_text(ebi_now_ms(store), now);
+    for (e = bus->taking.head; e; e = e->next) {
+        rc = ebi_outcome_apply(store, e, now);
+        if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "recording an outcome");
+    }
+    return EB_OK;
+}
+
+/* One outcome is on disk: counted, told, let go. Lock held. */
+EBI_FN void ebi_outcome_done(eb_bus *bus, ebi_entry *e)
+{
+    int over = e->outcome == EBI_OUT_DONE || e->outcome == EBI_OUT_DEAD;
+    int comes_back = !over && e->due_ms != EBI_NOT_DUE;
+    if (!e->stale) {
+        bus->delivered += e->outcome == EBI_OUT_DONE;
+        bus->failed_attempts += e->outcome == EBI_OUT_RETRY || e->outcome == EBI_OUT_DEAD;
+        bus->died += e->outcome == EBI_OUT_DEAD;
+        bus->live -= over;
+        if (comes_back) ebi_due_at(bus, e->due_ms);
+        if (e->outcome == EBI_OUT_RELEASE && e->suspect) bus->win.suspects = 1;
+    } else if (e->outcome != EBI_OUT_RELEASE) {
+        bus->stale++;
+    }
+    if (over)
+        ebi_waiters_hit(bus, e->seq, e->stale                      ? EB_EMPTY
+                                     : e->outcome == EBI_OUT_DONE ? EB_OK
+                                                                  : EB_DEAD);
+    if (e->look) ebi_list_push(&bus->looks, e);
+    else ebi_entry_drop(&bus->store, e);
 }
 
 /* Lock held; after the leader's transaction. Failed: keeps everything. */
 EBI_FN void ebi_engine_outcomes_end(eb_store *store, eb_result rc)
 {
     eb_bus *bus = ebi_bus_of(store);
-    ebi_entry *e, *next;
+    ebi_entry *e;
     EB_ASSERT(store->leading);
-    if (!bus || !bus->taking) return;
+    if (!bus || !bus->taking.head) return;
     bus->outcome_rc = rc;
     if (rc != EB_OK) {
-        bus->taking_last->next = bus->outcomes;
-        if (!bus->outcomes) bus->outcomes_last = bus->taking_last;
-        bus->outcomes = bus->taking;
+        ebi_list_append(&bus->taking, &bus->outcomes);
+        ebi_list_append(&bus->outcomes, &bus->taking);
         ebi_engine_backoff(bus);
-    } else {
-        bus->backoff_ms = bus->retry_at_us = 0;
-        for (e = bus->taking; e; e = next) {
-            next = e->next;
-            if (e->due_ms) ebi_due_at(bus, e->due_ms); /* its own, or of the next of its key */
-            if (e->outcome == EBI_OUT_DONE || e->outcome == EBI_OUT_DEAD)
-                ebi_waiters_hit(bus, e->seq, e->stale                      ? EB_EMPTY
-                                             : e->outcome == EBI_OUT_DONE ? EB_OK
-                                                                          : EB_DEAD);
-            ebi_entry_drop(store, e);
-        }
-        if (bus->drainers) ebi_cond_broadcast(&bus->news);
+        return;
     }
-    bus->taking = bus->taking_last = NULL;
+    bus->backoff_ms = bus->retry_at_us = 0;
+    while ((e = ebi_list_pop(&bus->taking)) != NULL) ebi_outcome_done(bus, e);
+    if (bus->looks.head) bus->wake = bus->idle > 0;
+    if (bus->drainers) ebi_cond_broadcast(&bus->news);
 }
 
-EBI_FN eb_result ebi_nothing(eb_store *store, void *arg)
+EBI_FN eb_result ebi_engine_ride(eb_store *store, void *arg)
 {
     (void)store;
     (void)arg;
     return EB_OK;
 }
 
-/* Commits what waits in outcomes; no lock held. */
-EBI_FN eb_result ebi_engine_flush(eb_bus *bus)
+/* Until when a call of the engine may wait for somebody else's lock. */
+EBI_FN int64_t ebi_bus_until(const eb_bus *bus)
 {
-    eb_result rc = ebi_writer_run(&bus->store, ebi_nothing, NULL, NULL, EB_DURABLE_NORMAL);
+    int64_t until_us = ebi_writer_until(&bus->store);
+    return bus->pump_until_us && bus->pump_until_us < until_us ? bus->pump_until_us : until_us;
+}
+
+/* Commits what waits in outcomes, if the lock can be had until until_us; no lock held. */
+EBI_FN eb_result ebi_engine_flush(eb_bus *bus, int64_t until_us)
+{
+    eb_result rc = ebi_writer_run_until(&bus->store, ebi_engine_ride, NULL, NULL,
+                                        EB_DURABLE_NORMAL, until_us);
     ebi_mutex_lock(&bus->store.lock);
-    if (rc == EB_OK && bus->outcomes && bus->outcome_rc != EB_OK)
+    if (rc == EB_OK && bus->outcomes.head && bus->outcome_rc != EB_OK)
         rc = ebi_error(bus->outcome_rc, "outcomes could not be recorded yet: %s",
-                       eb_strerror(bus->outcome_rc));
+                       bus->store.trouble);
     ebi_mutex_unlock(&bus->store.lock);
     return rc;
 }
@@ -3529,12 +4202,13 @@ EBI_FN eb_result ebi_engine_flush(eb_bus *bus)
 /* Hands an outcome over. Lock held. Returns 1 if it should be committed at once. */
 EBI_FN int ebi_outcome_push(eb_bus *bus, ebi_entry *e, int outcome)
 {
-    int urgent, first = !bus->outcomes;
+    int urgent, first = !bus->outcomes.head;
     EB_ASSERT(outcome != EBI_OUT_NONE && e->token != 0);
     e->outcome = outcome;
     if (first) bus->outcome_since_us = ebi_mono_us(&bus->store);
-    urgent = ebi_waiters_any(bus, e->seq) || (bus->drainers && !bus->claimed && !bus->ready);
-    ebi_entry_push(&bus->outcomes, &bus->outcomes_last, e);
+    urgent = ebi_waiters_any(bus, e->seq) ||
+             (bus->drainers && !bus->claimed.head && !bus->win.ready.head);
+    ebi_list_push(&bus->outcomes, e);
     if (!urgent && first) ebi_keeper_by(bus, bus->outcome_since_us + EB_ACK_DELAY_MS * 1000);
     return urgent;
 }
@@ -3714,9 +4388,10 @@ typedef struct ebi_publish {
     eb_id *ids;
     ebi_slot *slots; /* one per message */
     ebi_waiter *waiter;  /* of eb_publish */
+    size_t copied; /* bytes of the copies in slots */
     int duplicates;
     /* set inside the transaction, undone if it runs again */
-    int reserved;
+    int reserved, born_live;
     int64_t last_seq, first_seq, due_ms;
 } ebi_publish;
 
@@ -3761,25 +4436,44 @@ EBI_FN eb_result ebi_message_check(const eb_bus *bus, const eb_message *m, size_
     return EB_OK;
 }
 
-/* EB_ERR_FULL if count more would exceed max_pending. Counts only when the upper bound kept in
-** memory says that it might. */
-EBI_FN eb_result ebi_publish_cap(eb_bus *bus, size_t count)
+/* max_pending. Counting a million rows takes milliseconds, so there is an upper bound: what was
+** counted, plus what was published since (the sequence numbers tell, whoever did it), less what
+** ended here. Only when that comes to the cap are the rows counted again, and then for at most a
+** hundredth of the time. */
+EBI_FN int ebi_publish_count(eb_bus *bus, int64_t last_seq)
 {
     eb_store *store = &bus->store;
-    int64_t version = 0;
+    int64_t start_us = ebi_mono_us(store), live;
     int rc;
-    if (bus->max_pending <= 0) return EB_OK;
-    rc = ebi_db_number(store, &store->writer, EBI_SQL_DATA_VERSION, &version);
-    if (rc == SQLITE_OK && (version != bus->live_version ||
-                            bus->live_upper + (int64_t)count > bus->max_pending))
-        rc = ebi_db_number(store, &store->writer, EBI_SQL_LIVE_COUNT, &bus->live_upper);
-    if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "counting live events");
-    bus->live_version = version;
-    if (bus->live_upper + (int64_t)count > bus->max_pending)
-        return ebi_error(EB_ERR_FULL, "%lld live events: the queue is at max_pending",
-                         (long long)bus->live_upper);
-    bus->live_upper += (int64_t)count;
-    return EB_OK;
+    if (bus->live_us != 0 && start_us < bus->live_us) return SQLITE_OK;
+    rc = ebi_db_number(store, &store->writer, EBI_SQL_LIVE_COUNT, &live);
+    if (rc != SQLITE_OK) return rc;
+    ebi_mutex_lock(&store->lock);
+    bus->live = live;
+    ebi_mutex_unlock(&store->lock);
+    bus->live_seq = last_seq;
+    bus->live_us = ebi_mono_us(store) + (ebi_mono_us(store) - start_us) * 100;
+    return SQLITE_OK;
+}
+
+/* EB_ERR_FULL if count more would exceed it. */
+EBI_FN eb_result ebi_publish_cap(eb_bus *bus, int64_t count, int64_t last_seq)
+{
+    eb_store *store = &bus->store;
+    int64_t live;
+    int rc = SQLITE_OK, tries;
+    for (tries = 0; tries < 2; tries++) {
+        ebi_mutex_lock(&store->lock);
+        if (bus->live_us != 0) bus->live += last_seq - bus->live_seq; /* by others */
+        live = bus->live;
+        ebi_mutex_unlock(&store->lock);
+        bus->live_seq = last_seq;
+        if (bus->live_us != 0 && live + count <= bus->max_pending) return EB_OK;
+        if (tries == 0) rc = ebi_publish_count(bus, last_seq);
+        if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "counting live events");
+    }
+    return ebi_error(EB_ERR_FULL, "%lld live events: the queue is at max_pending",
+                     (long long)live);
 }
 
 /* 1 if the key is known: *id is then the first event's. -1: SQLite failed. */
@@ -3797,7 +4491,7 @@ EBI_FN int ebi_publish_known(eb_store *store, const char *key, eb_id *id)
     return rc == SQLITE_ROW ? 1 : rc == SQLITE_DONE ? 0 : -1;
 }
 
-/* Decides that: claimed if a worker is idle and would take it next; finished if nobody matches and
+/* How an event begins: claimed if a worker is idle and would take it next; finished if nobody matches and
 ** the policy says so. `counted` says whether the claim spends an attempt. Takes the lock. */
 EBI_FN int ebi_publish_birth(eb_bus *bus, const eb_message *m, int64_t seq, int64_t due,
                              int *attempts, int *counted, int64_t *born)
@@ -3808,13 +4502,15 @@ EBI_FN int ebi_publish_birth(eb_bus *bus, const eb_message *m, int64_t seq, int6
     *counted = bus->batch == 1;
     *born = bus->state == EBI_STARTED ? bus->incarnation : 0;
     if (bus->state == EBI_STARTED && due == 0) {
+        const ebi_window *w = &bus->win;
         match = ebi_subs_match(bus, m->type, attempts);
         if (match == EBI_MATCH_NONE) {
             if (bus->on_unmatched == EB_UNMATCHED_DONE) birth = EBI_BORN_DONE;
             if (bus->on_unmatched == EB_UNMATCHED_DLQ) birth = EBI_BORN_DEAD;
-        } else if (match == EBI_MATCH_YES && !m->ordering_key && !bus->solo && !bus->ready &&
-                   !bus->claiming && !bus->disk_more && bus->cursor == seq - 1 - bus->reserved &&
-                   bus->reserved + bus->claimed_count < bus->batch * bus->idle) {
+        } else if (match == EBI_MATCH_YES && !m->ordering_key && !bus->solo && !w->ready.head &&
+                   !bus->claiming && !w->disk_more && !w->suspects &&
+                   w->cursor == seq - 1 - bus->reserved &&
+                   bus->reserved + bus->claimed.count < bus->batch * bus->idle) {
             birth = EBI_BORN_CLAIMED;
         }
     }
@@ -3867,35 +4563,10 @@ EBI_FN int ebi_publish_live_row(eb_bus *bus, const eb_message *m, int64_t seq, i
     return ebi_db_step(s);
 }
 
-/* Takes a live row away that nobody has claimed; sqlite3_changes() tells whether there was one. */
-EBI_FN int ebi_delete_unclaimed(eb_store *store, int64_t seq)
-{
-    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_DELETE_LIVE);
-    if (!s) return ebi_db_code(&store->writer);
-    sqlite3_bind_int64(s, 1, seq);
-    sqlite3_bind_null(s, 2);
-    return ebi_db_step(s);
-}
-
-/* A death that no attempt led to: "no handler", "moved by operator". The row is live and not
-** claimed; sqlite3_changes() tells whether it was so. */
-EBI_FN int ebi_die_unclaimed(eb_store *store, int64_t seq, const char *error_json, const char *now)
-{
-    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_DIE);
-    int rc;
-    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
-    if (!s) return ebi_db_code(&store->writer);
-    sqlite3_bind_int64(s, 1, seq);
-    sqlite3_bind_null(s, 2);
-    ebi_bind_text(s, 3, now);
-    ebi_bind_text(s, 9, error_json);
-    rc = ebi_db_step(s);
-    return rc == SQLITE_OK ? ebi_delete_unclaimed(store, seq) : rc;
-}
-
 /* "No handler" counts as one failed attempt, and is logged as one. */
+static const char ebi_no_handler[] = "no handler matches this type";
 static const char ebi_no_handler_json[] = "\"no handler matches this type\"";
-EBI_FN void ebi_unmatched_say(const eb_store *store, const char *id, const char *type)
+EBI_FN void ebi_unmatched_died(const eb_store *store, const char *id, const char *type)
 {
     eb_log_entry entry;
     memset(&entry, 0, sizeof entry);
@@ -3903,10 +4574,37 @@ EBI_FN void ebi_unmatched_say(const eb_store *store, const char *id, const char 
     entry.message = "event is dead";
     entry.event_id = id;
     entry.type = type;
-    entry.error = "no handler matches this type";
+    entry.error = ebi_no_handler;
     entry.attempt = entry.max_attempts = 1;
     entry.next_delay_ms = -1;
     ebi_log(store, &entry);
+}
+
+/* A warning about a type that nobody matches. No lock held. */
+EBI_FN void ebi_unmatched_warn(const eb_store *store, const char *message, const char *id,
+                               const char *type)
+{
+    eb_log_entry entry;
+    memset(&entry, 0, sizeof entry);
+    entry.level = EB_LOG_WARN;
+    entry.message = message;
+    entry.event_id = id;
+    entry.type = type;
+    entry.next_delay_ms = -1;
+    ebi_log(store, &entry);
+}
+
+/* Done without a handler: never in silence, a mistyped type looks like this. No lock held. */
+EBI_FN void ebi_unmatched_done(eb_bus *bus, const char *id, const char *type)
+{
+    int first;
+    ebi_mutex_lock(&bus->store.lock);
+    bus->unmatched++;
+    first = ebi_types_add(bus, &bus->unmatched_types, type);
+    ebi_mutex_unlock(&bus->store.lock);
+    if (first)
+        ebi_unmatched_warn(&bus->store, "event is done, but no handler matches its type (said "
+                           "once; see on_unmatched)", id, type);
 }
 
 /* Before a claim of seq: recovery looks for claims only up to a mark in meta, so that a start among
@@ -3919,6 +4617,18 @@ EBI_FN int ebi_claim_mark(eb_bus *bus, int64_t seq)
     rc = ebi_step_seq(&bus->store, EBI_SQL_CLAIMED_TO, seq + EBI_CLAIM_STEP);
     if (rc == SQLITE_OK) bus->claimed_to = seq + EBI_CLAIM_STEP;
     return rc;
+}
+
+/* Nobody matches and on_unmatched is EB_UNMATCHED_DLQ: dead from the beginning. */
+EBI_FN int ebi_publish_dead(eb_store *store, int64_t seq, const char *now)
+{
+    ebi_end end;
+    int changed;
+    memset(&end, 0, sizeof end);
+    end.seq = seq;
+    end.now = now;
+    end.error_json = ebi_no_handler_json;
+    return ebi_end_dead(store, &end, EBI_SQL_DIE, EBI_SQL_DELETE_LIVE, &changed);
 }
 
 /* Stores message i as event seq. */
@@ -3960,8 +4670,8 @@ EBI_FN int ebi_publish_one(eb_bus *bus, ebi_publish *p, size_t i, int64_t seq, i
     if (rc == SQLITE_OK && birth == EBI_BORN_DONE) return ebi_finish_insert(store, seq, 0, now);
     if (rc == SQLITE_OK)
         rc = ebi_publish_live_row(bus, m, seq, due, born, token, counted, attempts, now);
-    if (rc == SQLITE_OK && birth == EBI_BORN_DEAD)
-        rc = ebi_die_unclaimed(store, seq, ebi_no_handler_json, now);
+    if (rc == SQLITE_OK && birth == EBI_BORN_DEAD) return ebi_publish_dead(store, seq, now);
+    p->born_live++;
     return rc;
 }
 
@@ -3973,13 +4683,73 @@ EBI_FN void ebi_publish_unreserve(eb_bus *bus, ebi_publish *p)
     p->reserved = 0;
 }
 
-/* Inside the transaction. Sequence numbers are read here, never remembered: other processes
-** publish too. */
+/* The last sequence number, and whether this is still the file that we know: after a backup was
+** restored into it, numbers come again that the dispatcher has passed, or the id key is another.
+** Then everything is read anew. Other processes publish too: nothing of this is remembered. */
+EBI_FN eb_result ebi_publish_last(eb_bus *bus, int64_t *seq)
+{
+    eb_store *store = &bus->store;
+    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_LAST_SEQ);
+    uint64_t key[2] = {0, 0};
+    int rc = s ? sqlite3_step(s) : ebi_db_code(&store->writer), bad = 0, other;
+    if (rc == SQLITE_ROW) {
+        *seq = ebi_column_within(s, 0, "meta.seq_floor or the last seq", 0, EBI_SEQ_MAX, &bad);
+        key[0] = (uint64_t)sqlite3_column_int64(s, 1);
+        key[1] = (uint64_t)sqlite3_column_int64(s, 2);
+    }
+    sqlite3_reset(s);
+    if (rc != SQLITE_ROW)
+        return ebi_writer_error(store, rc == SQLITE_DONE ? SQLITE_CORRUPT : rc,
+                                "reading the last sequence number");
+    if (bad) return EB_ERR_CORRUPT;
+    other = key[0] != store->id_key[0] || key[1] != store->id_key[1];
+    ebi_mutex_lock(&store->lock);
+    store->id_key[0] = key[0];
+    store->id_key[1] = key[1];
+    if (other || *seq < bus->win.cursor) {
+        if (bus->claiming) bus->rescan = 2; /* when it is through */
+        else ebi_window_forget(bus);
+        bus->claimed_to = bus->live_us = 0;
+    }
+    ebi_mutex_unlock(&store->lock);
+    return EB_OK;
+}
+
+/* How many of the messages are new; SQLite's result. Keys that come twice in one batch count as
+** new: it errs on the side of the cap. */
+EBI_FN int ebi_publish_new(eb_store *store, const ebi_publish *p, int64_t *count)
+{
+    eb_id id;
+    size_t i;
+    int known = 0;
+    *count = 0;
+    for (i = 0; i < p->count && known >= 0; i++) {
+        known = ebi_publish_known(store, p->msgs[i].idempotency_key, &id);
+        *count += known == 0;
+    }
+    return known < 0 ? ebi_db_code(&store->writer) : SQLITE_OK;
+}
+
+/* What refuses a publish before its first write. */
+EBI_FN eb_result ebi_publish_refused(eb_bus *bus, const ebi_publish *p, int64_t last_seq)
+{
+    eb_store *store = &bus->store;
+    int64_t count;
+    int rc;
+    if (last_seq > EBI_SEQ_MAX - (int64_t)p->count)
+        return ebi_error(EB_ERR_CORRUPT, "damaged: meta.seq_floor is %lld", (long long)last_seq);
+    if (bus->max_pending <= 0) return EB_OK;
+    rc = ebi_publish_new(store, p, &count);
+    if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "looking for a key");
+    return count > 0 ? ebi_publish_cap(bus, count, last_seq) : EB_OK;
+}
+
+/* Inside the transaction. */
 EBI_FN eb_result ebi_publish_func(eb_store *store, void *arg)
 {
     ebi_publish *p = (ebi_publish *)arg;
     eb_bus *bus = ebi_bus_of(store);
-    int64_t seq, now_ms = ebi_now_ms(store);
+    int64_t seq = 0, now_ms = ebi_now_ms(store);
     size_t i;
     int rc, known;
     eb_result result;
@@ -3988,13 +4758,12 @@ EBI_FN eb_result ebi_publish_func(eb_store *store, void *arg)
         store->moved = ebi_db_moved(&store->writer);
         if (store->moved) return ebi_error(EB_ERR_IO, "%s was moved or deleted", store->path);
     }
-    result = ebi_publish_cap(bus, p->count);
     if (p->reserved) ebi_publish_unreserve(bus, p); /* a second run */
-    p->duplicates = 0;
+    p->duplicates = p->born_live = 0;
     p->due_ms = 0;
+    result = ebi_publish_last(bus, &seq);
+    if (result == EB_OK) result = ebi_publish_refused(bus, p, seq);
     if (result != EB_OK) return result;
-    rc = ebi_db_number(store, &store->writer, EBI_SQL_LAST_SEQ, &seq);
-    if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "reading the last sequence number");
     p->first_seq = seq + 1;
     for (i = 0; i < p->count; i++) {
         known = ebi_publish_known(store, p->msgs[i].idempotency_key, &p->ids[i]);
@@ -4014,25 +4783,24 @@ EBI_FN eb_result ebi_publish_func(eb_store *store, void *arg)
 /* Puts a stored event where it belongs in memory. Lock held. Returns 1 if it was taken. */
 EBI_FN int ebi_publish_place(eb_bus *bus, ebi_entry *e, int birth)
 {
+    ebi_window *w = &bus->win;
     if (bus->state != EBI_STARTED && birth != EBI_BORN_CLAIMED) return 0;
     if (birth == EBI_BORN_CLAIMED) {
-        ebi_entry_push(&bus->claimed, &bus->claimed_last, e);
-        bus->claimed_count++;
-        if (bus->cursor == e->seq - 1) bus->cursor = e->seq; /* else a rescan began meanwhile */
+        e->due_ms = EBI_NOT_DUE;
+        ebi_list_push(&bus->claimed, e);
+        if (w->cursor == e->seq - 1) w->cursor = e->seq; /* else it is read anew */
         bus->wake = 1;
         return 1;
     }
     if (birth == EBI_BORN_DONE || birth == EBI_BORN_DEAD || e->due_ms) {
-        if (bus->cursor == e->seq - 1) bus->cursor = e->seq;
+        if (w->cursor == e->seq - 1) w->cursor = e->seq;
         return 0;
     }
     e->token = 0;
-    if (bus->cursor == e->seq - 1 && bus->ready_count < EB_READY_MAX &&
-        bus->ready_bytes + e->bytes <= EB_READY_BYTES) {
-        ebi_entry_push(&bus->ready, &bus->ready_last, e);
-        bus->ready_count++;
-        bus->ready_bytes += e->bytes;
-        bus->cursor = e->seq;
+    if (w->cursor == e->seq - 1 && w->ready.count < EB_READY_MAX &&
+        w->ready.bytes + e->bytes <= EB_READY_BYTES) {
+        ebi_list_push(&w->ready, e);
+        w->cursor = e->seq;
         bus->wake = bus->idle > 0;
         return 1;
     }
@@ -4051,6 +4819,10 @@ EBI_FN void ebi_publish_after(eb_store *store, void *arg, eb_result rc)
     p->reserved = 0;
     if (rc < 0) return;
     bus->published += (int64_t)p->count - p->duplicates;
+    if (bus->live_seq < p->last_seq) { /* else a later one of this commit has counted it already */
+        bus->live += p->born_live;
+        bus->live_seq = p->last_seq;
+    }
     if (p->waiter) {
         p->waiter->seq = p->last_seq;
         p->waiter->next = bus->waiters;
@@ -4068,27 +4840,63 @@ EBI_FN void ebi_publish_after(eb_store *store, void *arg, eb_result rc)
             ebi_publish_place(bus, slot->entry, slot->birth))
             slot->entry = NULL;
     }
-    if (bus->state == EBI_STARTED && bus->cursor < p->last_seq) {
-        bus->disk_more = 1;
+    if (bus->state != EBI_STARTED) return;
+    if (bus->win.cursor < p->last_seq) {
+        bus->win.disk_more = 1;
         bus->wake = bus->idle > 0;
     }
+    if (bus->win.disk_more || bus->win.ready.head) ebi_notice(bus, 0);
 }
 
 /* Copies of the messages for the workers, as far as there is room in memory; the others are read
 ** from disk later. Running out of memory is no reason not to publish. */
 EBI_FN void ebi_publish_copies(eb_bus *bus, ebi_publish *p)
 {
-    int room;
+    eb_store *store = &bus->store;
+    size_t i, size, room;
+    int count;
+    ebi_mutex_lock(&store->lock);
+    count = bus->state == EBI_STARTED && !bus->win.disk_more && bus->subs
+                ? EB_READY_MAX - bus->win.ready.count : 0;
+    room = bus->win.ready.bytes + bus->claimed.bytes + bus->copies;
+    room = room < EB_READY_BYTES ? EB_READY_BYTES - room : 0;
+    for (i = 0; i < p->count && (int)i < count; i++) {
+        size = ebi_entry_size(&p->msgs[i], ebi_payload_len(&p->msgs[i]), store->node_id, NULL);
+        if (size > room - p->copied) break;
+        p->copied += size;
+    }
+    count = (int)i;
+    bus->copies += p->copied;
+    ebi_mutex_unlock(&store->lock);
+    for (i = 0; i < p->count; i++)
+        p->slots[i].entry = (int)i < count
+                            ? ebi_entry_new(store, &p->msgs[i], ebi_payload_len(&p->msgs[i]),
+                                            store->node_id, NULL)
+                            : NULL;
+}
+
+/* What was not taken is let go. */
+EBI_FN void ebi_publish_let_go(eb_bus *bus, ebi_publish *p)
+{
     size_t i;
     ebi_mutex_lock(&bus->store.lock);
-    room = bus->state == EBI_STARTED && !bus->disk_more && bus->subs
-               ? EB_READY_MAX - bus->ready_count : 0;
+    EB_ASSERT(bus->copies >= p->copied);
+    bus->copies -= p->copied;
     ebi_mutex_unlock(&bus->store.lock);
     for (i = 0; i < p->count; i++)
-        p->slots[i].entry = (int)i < room && i < EB_READY_MAX
-                            ? ebi_entry_new(&bus->store, &p->msgs[i], ebi_payload_len(&p->msgs[i]),
-                                            bus->store.node_id, NULL)
-                            : NULL;
+        if (p->slots[i].entry) ebi_entry_drop(&bus->store, p->slots[i].entry);
+}
+
+/* Tells the log of events that nobody matched. */
+EBI_FN void ebi_publish_say(eb_bus *bus, const ebi_publish *p)
+{
+    size_t i;
+    for (i = 0; i < p->count; i++) {
+        if (p->slots[i].birth == EBI_BORN_DEAD)
+            ebi_unmatched_died(&bus->store, p->ids[i].str, p->msgs[i].type);
+        if (p->slots[i].birth == EBI_BORN_DONE)
+            ebi_unmatched_done(bus, p->ids[i].str, p->msgs[i].type);
+    }
 }
 
 /* The body of eb_send, eb_post and eb_publish; w (may be NULL) is registered with the commit. */
@@ -4127,282 +4935,618 @@ EBI_FN eb_result ebi_publish_run(eb_bus *bus, const eb_message *msgs, size_t cou
     } else {
         ebi_publish_copies(bus, &p);
         rc = ebi_writer_run(store, ebi_publish_func, ebi_publish_after, &p, level);
-        for (i = 0; i < count; i++) {
-            if (p.slots[i].entry) ebi_entry_drop(store, p.slots[i].entry);
-            if (rc >= 0 && p.slots[i].birth == EBI_BORN_DEAD)
-                ebi_unmatched_say(store, p.ids[i].str, msgs[i].type);
-            if (rc < 0 && rc != EB_ERR_UNKNOWN) p.ids[i].str[0] = 0;
-        }
+        ebi_publish_let_go(bus, &p);
+        if (rc >= 0) ebi_publish_say(bus, &p);
+        for (i = 0; i < count && rc < 0 && rc != EB_ERR_UNKNOWN; i++) p.ids[i].str[0] = 0;
     }
     if (p.slots != &one) ebi_free(&store->allocator, p.slots);
     if (!ids && p.ids != &one_id) ebi_free(&store->allocator, p.ids);
+    if (rc >= 0) ebi_notice_tell(bus);
     return rc;
 }
 
 /* ===========================================================================
-** >>claims   From disk to the workers, and back after a crash       [private]
-** ======================================================================== */
+** >>keys   Events of one ordering key, one after the other          [private]
+** ========================================================================
+** Two events of one key never run at the same time, and those that can run do so in order of
+** publishing. One structure on disk says who stands before whom:
+**
+**   The line of a key are its rows in deliveries that are not merely delayed and untried
+**   (EBI_SQL_IN_LINE) and have not stepped aside (`aside`), by seq. ebi_key_walk() goes along it from
+**   its head and claims as it goes. It stops at the first row that must be waited for:
+**     - a row that waits for a retry or a snooze: later ones may not overtake it;
+**     - a row that somebody else claimed, or whose outcome is not on disk yet: it may come back;
+**     - a suspect: it runs alone, and only then those behind it;
+**   and does not begin at all while a row of the key, wherever it stands, is `processing` by hand.
+**   It goes on behind rows that nobody matches: these step aside and hold up nobody, until the epoch
+**   changes. Before it walks, rows whose time has come and rows that stepped aside in an older
+**   epoch are put into line, else a later event could overtake them.
+**
+** In memory, bus->keys has the head of each key that is under way: claimed, or being run. What else
+** was claimed of the key hangs behind it, by seq, and is started when the head has ended well. When
+** the head comes back instead (a retry, a snooze), all of it goes back to its place in line, untried.
+**
+** Nobody who stands in line is in `ready` only to wait there: when an event of a key ends, the commit
+** that records it asks whether somebody waits (ebi_key_waits), and then the ended event goes to
+** bus->looks; the next claim walks the key. Whoever changes a line from outside rings for any one of
+** its rows by due_ms 0 (EBI_SQL_KEY_RING, the trigger events_update): what is due is walked too. */
+
+EBI_FN ebi_entry **ebi_key_slot(eb_bus *bus, const char *key)
+{
+    ebi_entry **at = &bus->keys[ebi_hash(key, strlen(key)) % EBI_KEY_BUCKETS];
+    while (*at && strcmp((*at)->ordering_key, key) != 0) at = &(*at)->key_next;
+    return at;
+}
+
+/* The event that is under way, or behind it, with this seq; NULL: none. Lock held. */
+EBI_FN const ebi_entry *ebi_key_has(eb_bus *bus, const char *key, int64_t seq)
+{
+    const ebi_entry *e = *ebi_key_slot(bus, key);
+    if (!e || e->seq == seq) return e;
+    for (e = e->behind; e && e->seq != seq;) e = e->next;
+    return e;
+}
+
+/* A claimed event of a key: it heads it, or takes its place behind the head. Lock held. */
+EBI_FN void ebi_key_enter(eb_bus *bus, ebi_entry *e)
+{
+    ebi_entry **at = ebi_key_slot(bus, e->ordering_key);
+    e->key_next = e->behind = NULL;
+    if (!*at) {
+        *at = e;
+        ebi_list_push(&bus->claimed, e);
+        return;
+    }
+    for (at = &(*at)->behind; *at && (*at)->seq < e->seq;) at = &(*at)->next;
+    e->next = *at;
+    *at = e;
+    bus->chained++;
+}
+
+/* The head is no longer under way. goes_on: the next behind it is started, else all go back to disk.
+** Lock held. */
+EBI_FN void ebi_key_leave(eb_bus *bus, ebi_entry *head, int goes_on)
+{
+    ebi_entry **at, *next, *e = head->behind;
+    if (!head->ordering_key) return;
+    at = ebi_key_slot(bus, head->ordering_key);
+    if (*at != head) return; /* its claim was given up before */
+    *at = head->key_next;
+    head->behind = head->key_next = NULL;
+    if (e && goes_on) {
+        bus->chained--;
+        e->behind = e->next;
+        e->key_next = *at;
+        *at = e;
+        ebi_list_push_front(&bus->claimed, e);
+        return;
+    }
+    for (; e; e = next) {
+        next = e->next;
+        bus->chained--;
+        e->due_ms = EBI_NOT_DUE; /* in line, not at once: behind the one that comes back */
+        ebi_outcome_push(bus, e, EBI_OUT_RELEASE);
+    }
+}
+
+/* Forgets the claim of seq if no handler has begun with it: its row is somebody else's now. Lock
+** held. */
+EBI_FN void ebi_key_revoke(eb_bus *bus, int64_t seq)
+{
+    ebi_entry *e, *previous = NULL, **at;
+    int i;
+    for (e = bus->claimed.head; e && e->seq != seq; e = e->next) previous = e;
+    if (e) {
+        ebi_list_take(&bus->claimed, previous);
+        ebi_key_leave(bus, e, 1);
+        if (e->suspect) bus->solo = 0;
+        ebi_entry_drop(&bus->store, e);
+        return;
+    }
+    for (i = 0; i < EBI_KEY_BUCKETS && bus->chained; i++) {
+        for (e = bus->keys[i]; e; e = e->key_next) {
+            for (at = &e->behind; *at && (*at)->seq != seq;) at = &(*at)->next;
+            if (!*at) continue;
+            e = *at;
+            *at = e->next;
+            bus->chained--;
+            ebi_entry_drop(&bus->store, e);
+            return;
+        }
+    }
+}
+
+/* Calls func with every claimed event that no handler has begun with, until it returns 1. Lock
+** held. */
+EBI_FN int ebi_key_each(eb_bus *bus, int (*func)(const ebi_entry *e, void *arg), void *arg)
+{
+    const ebi_entry *e, *head;
+    int i;
+    for (e = bus->claimed.head; e; e = e->next)
+        if (func(e, arg)) return 1;
+    for (i = 0; i < EBI_KEY_BUCKETS && bus->chained; i++)
+        for (head = bus->keys[i]; head; head = head->key_next)
+            for (e = head->behind; e; e = e->next)
+                if (func(e, arg)) return 1;
+    return 0;
+}
+
+/* ===========================================================================
+** >>claims   From disk to the workers                               [private]
+** ========================================================================
+** One claim at a time (`claiming`), in a transaction that others' publishes share, so it does a
+** bounded slice of everything: EBI_SLICE rows looked at, EBI_CLAIM_MAX events or EB_READY_BYTES
+** claimed. Memory changes after the commit, in ebi_claim_after(). */
 
 typedef struct ebi_claim {
-    ebi_entry *loaded, *loaded_last; /* read from disk in this transaction */
-    ebi_entry *won, *won_last;       /* claimed in it */
-    ebi_entry *dead, *dead_last;     /* nobody matches them, and the policy says so */
-    ebi_entry *queue;                /* the ready entries, ours while claiming is set */
-    int64_t cursor, next_due_ms, now_ms;
-    int want, single, room, due_first, alone, more, parked, unmatched, ended, ran, looked;
+    /* what is asked for */
+    int want;      /* so many events */
+    int alone;     /* a suspect, and nothing else */
+    int single;    /* a claim of one event counts an attempt */
+    int due_first; /* this time; the next time what is ready */
+    int more;      /* there are rows above cursor */
+    int64_t cursor, lap_at, lap_end, epoch, suspect_at;
+    /* what it found */
+    ebi_list queue, loaded; /* ready before; read from disk in this transaction */
+    ebi_list looks, again;  /* keys to be walked; to be walked once more */
+    ebi_list won;           /* claimed in it */
+    ebi_list dead, done;    /* nobody matches them, and the policy says so */
+    int64_t next_due_ms, now_ms;
+    int apart;    /* bits of EBI_SQL_ANY_APART */
+    int suspects; /* a walk met one */
+    int lapped;   /* the lap came to its end */
+    int waits;    /* what is due waits for its key's turn or for nobody */
+    int ended;    /* how many live rows are gone */
+    int looked;   /* it read what is due */
+    int ran;
+    int warn;         /* unmatched_type is to be told */
     eb_result failed; /* EB_OK, or how it failed when it ran */
     char now[EBI_TIME_LEN + 1];
     char unmatched_type[EBI_TYPE_MAX + 1];
 } ebi_claim;
 
-/* Whether an earlier event of its key is under way, or has the turn; -1: SQLite failed. */
-EBI_FN int ebi_claim_key_active(eb_store *store, const ebi_claim *c, const ebi_entry *e)
+/* Nobody has memory for more than this. */
+EBI_FN int ebi_claim_full(const ebi_claim *c)
 {
-    sqlite3_stmt *s;
-    int rc;
-    if (!e->ordering_key) return 0;
-    s = ebi_db_stmt(store, &store->writer, EBI_SQL_KEY_ACTIVE);
-    if (!s) return -1;
-    ebi_bind_text(s, 1, e->ordering_key);
-    sqlite3_bind_int64(s, 2, e->seq);
-    sqlite3_bind_int64(s, 3, c->now_ms);
-    rc = sqlite3_step(s);
-    sqlite3_reset(s);
-    return rc == SQLITE_ROW ? 1 : rc == SQLITE_DONE ? 0 : -1;
+    return c->want <= 0 || c->won.bytes >= EB_READY_BYTES;
 }
 
-/* Leaves the event pending, out of the way: nobody matches it, its handler is paused, or an earlier
-** one of its key is under way. If it was the next of its key, the one after it gets the turn. */
-EBI_FN int ebi_claim_park(eb_store *store, ebi_claim *c, const ebi_entry *e, int pass_key_on)
+EBI_FN int ebi_claim_match(eb_bus *bus, const char *type, int *attempts)
 {
-    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_PARK);
-    int rc;
-    if (!s) return ebi_db_code(&store->writer);
-    sqlite3_bind_int64(s, 1, e->seq);
-    rc = ebi_db_step(s);
-    c->parked = 1;
-    if (rc != SQLITE_OK || !pass_key_on) return rc;
-    return ebi_key_next(store, e->ordering_key, e->seq, c->now_ms);
+    int match;
+    ebi_mutex_lock(&bus->store.lock);
+    match = ebi_subs_match(bus, type, attempts);
+    ebi_mutex_unlock(&bus->store.lock);
+    return match;
 }
 
-/* The claim's one UPDATE. *won = 0: somebody else changed the row meanwhile. */
-EBI_FN int ebi_claim_row(eb_store *store, ebi_claim *c, ebi_entry *e, int attempts, int *won)
+/* CLAIM or PARK, fenced by what was read of the row. *won = 0: the copy is old. */
+EBI_FN int ebi_claim_fenced(eb_store *store, const ebi_claim *c, int index, const ebi_entry *e,
+                            int64_t p3, int attempts, int *won)
 {
-    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_CLAIM);
+    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, index);
     int rc;
-    EB_ASSERT(e->token == 0 && attempts >= 1);
+    *won = 0;
     if (!s) return ebi_db_code(&store->writer);
-    e->token = ++ebi_bus_of(store)->next_token;
-    e->counted = c->single || c->alone;
     sqlite3_bind_int64(s, 1, e->seq);
-    sqlite3_bind_int64(s, 2, e->token);
-    sqlite3_bind_int(s, 3, e->counted);
-    ebi_bind_text(s, 4, store->node_id);
-    sqlite3_bind_int(s, 5, attempts);
-    ebi_bind_text(s, 6, c->now);
-    sqlite3_bind_int(s, 7, e->failed); /* an old copy is none */
+    sqlite3_bind_int64(s, 3, p3); /* counted, or aside */
+    if (index == EBI_SQL_CLAIM) {
+        sqlite3_bind_int64(s, 2, e->token);
+        ebi_bind_text(s, 4, store->node_id);
+        ebi_bind_text(s, 5, c->now);
+        sqlite3_bind_int(s, 9, attempts);
+    }
+    sqlite3_bind_int(s, 7, e->failed);
+    sqlite3_bind_int(s, 8, e->snoozes);
+    sqlite3_bind_int(s, 10, e->suspect);
+    sqlite3_bind_int64(s, 11, c->now_ms);
     rc = ebi_db_step(s);
     *won = rc == SQLITE_OK && sqlite3_changes(store->writer.handle) == 1;
-    return rc == SQLITE_OK ? ebi_claim_mark(ebi_bus_of(store), e->seq) : rc;
+    return rc;
 }
 
-/* Nobody matches: finished, dead or parked. The policy concerns only what was published in this
-** start and never tried. */
-EBI_FN int ebi_claim_unmatched(eb_store *store, ebi_claim *c, ebi_entry *e, int *taken)
+/* The claim itself. *taken: e is in c->won now. */
+EBI_FN int ebi_claim_row(eb_store *store, ebi_claim *c, ebi_entry *e, int attempts, int *taken)
+{
+    eb_bus *bus = ebi_bus_of(store);
+    int rc;
+    EB_ASSERT(attempts >= 1 && !ebi_claim_full(c));
+    e->token = ++bus->next_token;
+    e->counted = c->single || c->alone;
+    rc = ebi_claim_fenced(store, c, EBI_SQL_CLAIM, e, e->counted, attempts, taken);
+    if (rc != SQLITE_OK || !*taken) return rc;
+    ebi_list_push(&c->won, e);
+    c->want--;
+    return ebi_claim_mark(bus, e->seq);
+}
+
+/* Leaves the event where it is, out of the way: nobody matches it, or its handler is paused. One
+** with a key steps aside in its row. A plain row without a key needs no write. */
+EBI_FN int ebi_claim_park(eb_store *store, ebi_claim *c, const ebi_entry *e, int match, int plain)
+{
+    eb_bus *bus = ebi_bus_of(store);
+    int won;
+    ebi_mutex_lock(&store->lock);
+    ebi_types_add(bus, &bus->win.parked, e->type);
+    if (match == EBI_MATCH_PAUSED) bus->win.parked_paused = 1;
+    else if (!bus->unmatched_said) {
+        bus->unmatched_said = c->warn = 1;
+        snprintf(c->unmatched_type, sizeof c->unmatched_type, "%s", e->type);
+    }
+    ebi_mutex_unlock(&store->lock);
+    c->waits = 1;
+    if (plain && !e->ordering_key) return SQLITE_OK;
+    return ebi_claim_fenced(store, c, EBI_SQL_PARK, e, e->ordering_key ? c->epoch : 0, 0, &won);
+}
+
+/* Nobody matches. The policy concerns only what was published in this start and never tried; it is
+** fenced by that. *taken: e now belongs to a list of c. */
+EBI_FN int ebi_claim_unmatched(eb_store *store, ebi_claim *c, ebi_entry *e, int plain, int *taken)
 {
     eb_bus *bus = ebi_bus_of(store);
     int fresh = e->born && e->born == bus->incarnation && !e->failed && !e->suspect && !e->retried;
     int rc, gone;
+    ebi_end end;
     EB_ASSERT(!e->token);
-    if (!fresh || bus->on_unmatched == EB_UNMATCHED_KEEP) {
-        if (!c->unmatched++) snprintf(c->unmatched_type, sizeof c->unmatched_type, "%s", e->type);
-        return ebi_claim_park(store, c, e, 1);
-    }
+    if (!fresh || bus->on_unmatched == EB_UNMATCHED_KEEP)
+        return ebi_claim_park(store, c, e, EBI_MATCH_NONE, plain);
+    memset(&end, 0, sizeof end);
+    end.seq = e->seq;
+    end.token = bus->incarnation;
+    end.now = c->now;
+    end.error_json = ebi_no_handler_json;
     if (bus->on_unmatched == EB_UNMATCHED_DLQ)
-        rc = ebi_die_unclaimed(store, e->seq, ebi_no_handler_json, c->now);
+        rc = ebi_end_dead(store, &end, EBI_SQL_DIE_FRESH, EBI_SQL_DELETE_FRESH, &gone);
     else
-        rc = ebi_delete_unclaimed(store, e->seq);
-    gone = rc == SQLITE_OK && sqlite3_changes(store->writer.handle) == 1;
-    if (!gone) return rc; /* this copy was old: the row has ended or is claimed already */
-    c->ended = 1;
-    if (bus->on_unmatched == EB_UNMATCHED_DLQ) {
-        ebi_entry_push(&c->dead, &c->dead_last, e);
-        *taken = 1;
-    } else {
-        rc = ebi_finish_insert(store, e->seq, 0, c->now);
-    }
-    return rc == SQLITE_OK ? ebi_key_next(store, e->ordering_key, e->seq, c->now_ms) : rc;
+        rc = ebi_end_run(store, EBI_SQL_DELETE_FRESH, &end, &gone);
+    if (rc != SQLITE_OK || !gone) return rc; /* an old copy: the row has changed since */
+    c->ended++;
+    ebi_list_push(bus->on_unmatched == EB_UNMATCHED_DLQ ? &c->dead : &c->done, e);
+    *taken = 1;
+    return bus->on_unmatched == EB_UNMATCHED_DLQ ? SQLITE_OK
+                                                 : ebi_finish_insert(store, e->seq, 0, c->now);
 }
 
-/* Decides about one event and claims it. *taken: e now belongs to a list of c. */
-EBI_FN int ebi_claim_try(eb_store *store, ebi_claim *c, ebi_entry *e, int *taken)
+/* An event that nobody stands before. plain: its row waits for nothing. */
+EBI_FN int ebi_claim_judge(eb_store *store, ebi_claim *c, ebi_entry *e, int plain, int *taken)
 {
-    eb_bus *bus = ebi_bus_of(store);
-    int match, attempts, rc, active;
+    int attempts, match = ebi_claim_match(ebi_bus_of(store), e->type, &attempts);
     *taken = 0;
-    ebi_mutex_lock(&store->lock);
-    match = ebi_subs_match(bus, e->type, &attempts);
-    ebi_mutex_unlock(&store->lock);
-    if (match == EBI_MATCH_NONE) return ebi_claim_unmatched(store, c, e, taken);
-    active = ebi_claim_key_active(store, c, e);
-    if (active < 0) return ebi_db_code(&store->writer);
-    if (match == EBI_MATCH_PAUSED || active)
-        return ebi_claim_park(store, c, e, match == EBI_MATCH_PAUSED && !active);
-    if (e->suspect) c->alone = 1;
-    rc = ebi_claim_row(store, c, e, attempts, taken);
-    if (*taken) {
-        ebi_entry_push(&c->won, &c->won_last, e);
-        c->want--;
-    }
+    if (match == EBI_MATCH_NONE) return ebi_claim_unmatched(store, c, e, plain, taken);
+    if (match == EBI_MATCH_PAUSED) return ebi_claim_park(store, c, e, match, plain);
+    return ebi_claim_row(store, c, e, attempts, taken);
+}
+
+/* ---- the line of a key ---- */
+
+/* Runs a statement whose parameters are a key, a number and a limit; *changed: rows. */
+EBI_FN int ebi_key_move(eb_store *store, int index, const char *key, int64_t number, int *changed)
+{
+    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, index);
+    int rc;
+    if (!s) return ebi_db_code(&store->writer);
+    ebi_bind_text(s, 1, key);
+    sqlite3_bind_int64(s, 2, number);
+    sqlite3_bind_int(s, 3, EBI_KEY_STEP);
+    rc = ebi_db_step(s);
+    *changed = rc == SQLITE_OK ? sqlite3_changes(store->writer.handle) : 0;
     return rc;
 }
 
-/* Whether e has to wait for a claim of its own: it was in a batch that a crash ended. */
-EBI_FN int ebi_claim_must_wait(const ebi_claim *c, const ebi_entry *e)
+/* Puts into line what belongs there. *ready = 0: there is more than one commit should do, or a row
+** of this key is in somebody's hands; the latter rings when that is over. */
+EBI_FN int ebi_key_prepare(eb_store *store, ebi_claim *c, const char *key, int *ready, int *again)
 {
-    return c->alone || (e->suspect && c->won != NULL);
+    sqlite3_stmt *s;
+    int rc = SQLITE_OK, due = 0, back = 0;
+    *ready = *again = 0;
+    if (c->apart < 0) {
+        int64_t bits;
+        rc = ebi_db_number(store, &store->writer, EBI_SQL_ANY_APART, &bits);
+        c->apart = (int)bits;
+    }
+    if (rc == SQLITE_OK && (c->apart & 2)) {
+        s = ebi_db_stmt(store, &store->writer, EBI_SQL_KEY_BY_HAND);
+        if (!s) return ebi_db_code(&store->writer);
+        ebi_bind_text(s, 1, key);
+        rc = sqlite3_step(s);
+        sqlite3_reset(s);
+        if (rc == SQLITE_ROW) return SQLITE_OK;
+        if (rc == SQLITE_DONE) rc = SQLITE_OK;
+    }
+    if (rc == SQLITE_OK) rc = ebi_key_move(store, EBI_SQL_KEY_DUE, key, c->now_ms, &due);
+    if (rc == SQLITE_OK) rc = ebi_key_move(store, EBI_SQL_KEY_AGAIN, key, c->epoch, &back);
+    *again = due == EBI_KEY_STEP || back == EBI_KEY_STEP;
+    *ready = !*again;
+    return rc;
 }
 
-/* Claims rows whose time has come. */
+/* The event of row seq: the copy, if it is that, else from disk. */
+EBI_FN ebi_entry *ebi_key_load(eb_store *store, int64_t seq, int *rc)
+{
+    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_LOAD_ONE);
+    ebi_entry *e = NULL;
+    if (!s) {
+        *rc = ebi_db_code(&store->writer);
+        return NULL;
+    }
+    sqlite3_bind_int64(s, 1, seq);
+    *rc = sqlite3_step(s);
+    if (*rc == SQLITE_ROW) e = ebi_entry_load(store, s, rc);
+    else if (*rc == SQLITE_DONE) *rc = SQLITE_CORRUPT; /* a live row without an event */
+    sqlite3_reset(s);
+    return e;
+}
+
+/* What a row of the line means for those behind it. */
+enum { EBI_KEY_GO, EBI_KEY_MINE, EBI_KEY_STOP };
+EBI_FN int ebi_key_stands(eb_store *store, ebi_claim *c, const char *key, sqlite3_stmt *row)
+{
+    eb_bus *bus = ebi_bus_of(store);
+    int64_t seq = sqlite3_column_int64(row, 0), token = sqlite3_column_int64(row, 1);
+    const ebi_entry *mine;
+    if (sqlite3_column_type(row, 1) != SQLITE_NULL) {
+        ebi_mutex_lock(&store->lock);
+        mine = ebi_key_has(bus, key, seq);
+        ebi_mutex_unlock(&store->lock);
+        return mine && mine->token == token ? EBI_KEY_MINE : EBI_KEY_STOP;
+    }
+    if (sqlite3_column_int64(row, 2) > c->now_ms) return EBI_KEY_STOP;
+    if (sqlite3_column_type(row, 3) == SQLITE_NULL) return EBI_KEY_GO;
+    if (sqlite3_column_int(row, 3) == 1) {
+        c->suspects = 1;
+        if (c->alone) return EBI_KEY_GO; /* its turn has come */
+    }
+    return EBI_KEY_STOP;
+}
+
+/* Walks the line of e's key and claims from its head on; see the introduction of >>keys. e is a copy
+** of one of its rows, and left to the caller unless *taken. */
+EBI_FN int ebi_key_walk(eb_store *store, ebi_claim *c, ebi_entry *e, int *taken, int *again)
+{
+    sqlite3_stmt *s;
+    ebi_entry *own;
+    int rc, ready, took, stands = EBI_KEY_GO, claimed = 0;
+    int64_t seq;
+    EB_ASSERT(e->ordering_key);
+    *taken = 0;
+    rc = ebi_key_prepare(store, c, e->ordering_key, &ready, again);
+    if (rc != SQLITE_OK || !ready) return rc;
+    s = ebi_db_stmt(store, &store->writer, EBI_SQL_KEY_LINE);
+    if (!s) return ebi_db_code(&store->writer);
+    ebi_bind_text(s, 1, e->ordering_key);
+    sqlite3_bind_int64(s, 2, 0);
+    sqlite3_bind_int(s, 3, EBI_SLICE);
+    while (rc == SQLITE_OK && claimed < EBI_LINE_MAX && !ebi_claim_full(c)) {
+        rc = sqlite3_step(s);
+        if (rc != SQLITE_ROW) break;
+        rc = SQLITE_OK;
+        stands = ebi_key_stands(store, c, e->ordering_key, s);
+        if (stands == EBI_KEY_STOP) break;
+        if (stands == EBI_KEY_MINE) {
+            claimed++;
+            continue;
+        }
+        seq = sqlite3_column_int64(s, 0);
+        if (c->alone && seq != e->seq) break;
+        own = seq == e->seq && !*taken ? e : ebi_key_load(store, seq, &rc);
+        if (!own) break;
+        rc = ebi_claim_judge(store, c, own, 1, &took);
+        claimed += own->token != 0;
+        if (own == e) *taken = took;
+        else if (!took) ebi_entry_drop(store, own);
+    }
+    sqlite3_reset(s);
+    if (rc == SQLITE_ROW) rc = SQLITE_OK;
+    if (rc == SQLITE_DONE) return SQLITE_OK;
+    /* Full before anything of this key is under way: nobody would come back to it. */
+    if (rc == SQLITE_OK && stands != EBI_KEY_STOP && claimed == 0) *again = 1;
+    return rc;
+}
+
+/* Judges or walks e, which then is taken, kept for another walk, or dropped. */
+EBI_FN int ebi_claim_try(eb_store *store, ebi_claim *c, ebi_entry *e, int plain)
+{
+    int taken = 0, again = 0, rc;
+    if (e->ordering_key) rc = ebi_key_walk(store, c, e, &taken, &again);
+    else rc = ebi_claim_judge(store, c, e, plain, &taken);
+    if (taken) return rc;
+    e->token = 0;
+    if (again) ebi_list_push(&c->again, e);
+    else ebi_entry_drop(store, e);
+    return rc;
+}
+
+/* ---- where a claim looks ---- */
+
+/* Reads rows of a bound statement into list, while there is memory; SQLite's result: SQLITE_ROW if
+** there may be more. */
+EBI_FN int ebi_claim_read(eb_store *store, sqlite3_stmt *s, ebi_list *list)
+{
+    ebi_entry *e;
+    int rc = SQLITE_DONE;
+    while (list->bytes < EB_READY_BYTES && (rc = sqlite3_step(s)) == SQLITE_ROW) {
+        e = ebi_entry_load(store, s, &rc);
+        if (!e && list->head) rc = SQLITE_ROW; /* what can be read still runs */
+        if (!e) break;
+        ebi_list_push(list, e);
+    }
+    sqlite3_reset(s);
+    return list->bytes >= EB_READY_BYTES ? SQLITE_ROW : rc;
+}
+
+/* Rows whose time has come. */
 EBI_FN int ebi_claim_due(eb_store *store, ebi_claim *c)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_DUE);
-    ebi_entry *list = NULL, *last = NULL, *e;
-    size_t bytes = 0;
-    int rc = SQLITE_OK, taken;
+    ebi_list list;
+    ebi_entry *e;
+    int rc;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
-    if (c->want <= 0 || c->alone || c->next_due_ms > c->now_ms) return SQLITE_OK;
+    if (ebi_claim_full(c) || c->next_due_ms > c->now_ms) return SQLITE_OK;
     if (!s) return ebi_db_code(&store->writer);
+    memset(&list, 0, sizeof list);
     c->looked = 1;
     sqlite3_bind_int64(s, 1, c->now_ms);
     sqlite3_bind_int(s, 2, c->want);
-    while (bytes < EB_READY_BYTES && (rc = sqlite3_step(s)) == SQLITE_ROW) {
-        e = ebi_entry_load(store, s);
-        rc = e || list ? SQLITE_OK : ebi_db_no_event(s, 7); /* with what there is memory for */
-        if (!e) break;
-        bytes += e->bytes;
-        ebi_entry_push(&list, &last, e);
-    }
-    sqlite3_reset(s);
+    rc = ebi_claim_read(store, s, &list);
     if (rc == SQLITE_DONE || rc == SQLITE_ROW) rc = SQLITE_OK;
-    while ((e = ebi_entry_pop(&list, &last)) != NULL) {
-        taken = 0;
-        if (rc == SQLITE_OK && !ebi_claim_must_wait(c, e)) rc = ebi_claim_try(store, c, e, &taken);
-        if (!taken) ebi_entry_drop(store, e);
+    while (rc == SQLITE_OK && !ebi_claim_full(c) && (e = ebi_list_pop(&list)) != NULL) {
+        if (e->ordering_key) c->waits = 1; /* at least it stands in line now */
+        rc = ebi_claim_try(store, c, e, 0);
     }
+    ebi_list_free(store, &list);
     return rc;
 }
 
-/* Reads pending rows above the cursor into c->loaded while there is room. */
-EBI_FN int ebi_claim_scan(eb_store *store, ebi_claim *c)
+/* The next suspect, alone. */
+EBI_FN int ebi_claim_suspect(eb_store *store, ebi_claim *c)
+{
+    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_SUSPECT);
+    ebi_entry *e = NULL;
+    int rc;
+    if (!s) return ebi_db_code(&store->writer);
+    sqlite3_bind_int64(s, 1, c->suspect_at);
+    rc = sqlite3_step(s);
+    if (rc == SQLITE_ROW) e = ebi_entry_load(store, s, &rc);
+    sqlite3_reset(s);
+    if (rc == SQLITE_DONE) return SQLITE_OK; /* suspects stays 0: that was all */
+    if (!e) return rc;
+    c->suspects = 1;
+    c->suspect_at = e->seq;
+    return ebi_claim_try(store, c, e, 0);
+}
+
+/* Plain rows in (from, to]: those that somebody matches, or that the policy may end, go to c->loaded.
+** *at: how far it came; *more: not to the end. */
+EBI_FN int ebi_claim_rows(eb_store *store, ebi_claim *c, int64_t from, int64_t to, int64_t *at,
+                          int *more)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_SCAN);
+    eb_bus *bus = ebi_bus_of(store);
     ebi_entry *e;
-    size_t bytes = 0;
-    int rc = SQLITE_OK;
-    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
+    const char *type;
+    int rc = SQLITE_DONE, n = 0, attempts, room = EB_READY_MAX / 4 > 0 ? EB_READY_MAX / 4 : 1;
+    *at = from;
     if (!s) return ebi_db_code(&store->writer);
-    ebi_mutex_lock(&store->lock);
-    if (c->cursor < ebi_bus_of(store)->cursor) c->cursor = ebi_bus_of(store)->cursor;
-    ebi_mutex_unlock(&store->lock);
-    sqlite3_bind_int64(s, 1, c->cursor);
-    sqlite3_bind_int(s, 2, c->room);
-    while (bytes < EB_READY_BYTES && (rc = sqlite3_step(s)) == SQLITE_ROW) {
-        e = ebi_entry_load(store, s);
-        rc = e || c->loaded ? SQLITE_ROW : ebi_db_no_event(s, 7); /* as far as memory goes */
+    sqlite3_bind_int64(s, 1, from);
+    sqlite3_bind_int64(s, 2, to);
+    sqlite3_bind_int(s, 3, EBI_SLICE + 1);
+    while ((rc = sqlite3_step(s)) == SQLITE_ROW && n < EBI_SLICE && c->loaded.count < room &&
+           c->loaded.bytes < EB_READY_BYTES) {
+        n++;
+        type = ebi_column(s, 9);
+        if (type && sqlite3_column_int64(s, 3) != bus->incarnation &&
+            sqlite3_column_type(s, 12) == SQLITE_NULL && strlen(type) <= EBI_TYPE_MAX &&
+            ebi_claim_match(bus, type, &attempts) == EBI_MATCH_NONE) {
+            ebi_entry parked; /* found on disk, nobody matches, no key: no copy is needed */
+            memset(&parked, 0, sizeof parked);
+            parked.type = type;
+            ebi_claim_park(store, c, &parked, EBI_MATCH_NONE, 1);
+            *at = sqlite3_column_int64(s, 0);
+            continue;
+        }
+        e = ebi_entry_load(store, s, &rc);
+        if (!e && n > 1) rc = SQLITE_ROW; /* what can be read still runs */
         if (!e) break;
-        bytes += e->bytes;
-        ebi_entry_push(&c->loaded, &c->loaded_last, e);
-        c->cursor = e->seq;
-        c->room--;
+        *at = e->seq;
+        ebi_list_push(&c->loaded, e);
     }
     sqlite3_reset(s);
-    ebi_mutex_lock(&store->lock); /* a publish of this very commit needs not place its copy */
-    if (ebi_bus_of(store)->cursor < c->cursor) ebi_bus_of(store)->cursor = c->cursor;
-    ebi_mutex_unlock(&store->lock);
-    c->more = rc == SQLITE_ROW || c->room == 0;
+    *more = rc != SQLITE_DONE;
     return rc == SQLITE_DONE || rc == SQLITE_ROW ? SQLITE_OK : rc;
 }
 
-/* Claims from the ready entries, then from what was just read. */
-EBI_FN int ebi_claim_ready(eb_store *store, ebi_claim *c, ebi_entry **list, ebi_entry **last)
+/* Reads what is above the cursor, else goes on with the lap. */
+EBI_FN int ebi_claim_scan(eb_store *store, ebi_claim *c)
 {
-    ebi_entry *e;
-    int rc = SQLITE_OK, taken;
+    ebi_window *w = &ebi_bus_of(store)->win;
+    int rc, more;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
-    while (rc == SQLITE_OK && c->want > 0 && *list && !ebi_claim_must_wait(c, *list)) {
-        e = ebi_entry_pop(list, last);
-        rc = ebi_claim_try(store, c, e, &taken);
-        if (!taken) ebi_entry_drop(store, e);
+    if (!c->more && c->lap_end > 0) {
+        rc = ebi_claim_rows(store, c, c->lap_at, c->lap_end, &c->lap_at, &more);
+        c->lapped = !more;
+        return rc;
     }
+    if (!c->more) return SQLITE_OK;
+    ebi_mutex_lock(&store->lock);
+    if (c->cursor < w->cursor) c->cursor = w->cursor;
+    ebi_mutex_unlock(&store->lock);
+    rc = ebi_claim_rows(store, c, c->cursor, INT64_MAX, &c->cursor, &c->more);
+    ebi_mutex_lock(&store->lock); /* a publish of this very commit needs not place its copy */
+    if (rc == SQLITE_OK && w->cursor < c->cursor) w->cursor = c->cursor;
+    ebi_mutex_unlock(&store->lock);
     return rc;
 }
 
-/* Inside the transaction. c->queue has been filled with all of bus->ready by the caller. */
+/* Claims from list in order, while there is room. */
+EBI_FN int ebi_claim_from(eb_store *store, ebi_claim *c, ebi_list *list)
+{
+    ebi_entry *e;
+    int rc = SQLITE_OK;
+    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
+    while (rc == SQLITE_OK && !ebi_claim_full(c) && (e = ebi_list_pop(list)) != NULL)
+        rc = ebi_claim_try(store, c, e, 1);
+    return rc;
+}
+
+/* Everything but suspects. */
+EBI_FN int ebi_claim_others(eb_store *store, ebi_claim *c)
+{
+    int rc = ebi_claim_from(store, c, &c->looks);
+    if (rc == SQLITE_OK && c->due_first) rc = ebi_claim_due(store, c);
+    if (rc == SQLITE_OK) rc = ebi_claim_from(store, c, &c->queue);
+    if (rc == SQLITE_OK && !c->queue.head && (c->more || c->lap_end > 0)) {
+        rc = ebi_claim_scan(store, c);
+        if (rc == SQLITE_OK) rc = ebi_claim_from(store, c, &c->loaded);
+    }
+    if (rc == SQLITE_OK && !c->due_first) rc = ebi_claim_due(store, c);
+    return rc;
+}
+
+/* Inside the transaction. */
 EBI_FN eb_result ebi_claim_func(eb_store *store, void *arg)
 {
     ebi_claim *c = (ebi_claim *)arg;
-    ebi_entry *last = c->queue;
-    int rc = SQLITE_OK;
+    ebi_entry *e;
+    int rc;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     if (c->ran++) /* one by one, after a failure: it will be done over from the start */
         return ebi_error(c->failed != EB_OK ? c->failed : EB_ERR_IO, "claiming failed");
-    while (last && last->next) last = last->next;
     c->now_ms = ebi_now_ms(store);
     ebi_time_text(c->now_ms, c->now);
-    if (c->due_first) rc = ebi_claim_due(store, c);
-    if (rc == SQLITE_OK) rc = ebi_claim_ready(store, c, &c->queue, &last);
-    if (rc == SQLITE_OK && !c->queue && c->more) {
-        rc = ebi_claim_scan(store, c);
-        if (rc == SQLITE_OK) rc = ebi_claim_ready(store, c, &c->loaded, &c->loaded_last);
+    rc = c->alone ? ebi_claim_suspect(store, c) : ebi_claim_others(store, c);
+    e = c->won.head;
+    if (rc == SQLITE_OK && e && !e->next && !e->counted) {
+        e->counted = 1; /* a batch of one is none: this very event runs next */
+        rc = ebi_step_seq(store, EBI_SQL_COUNT_ATTEMPT, e->seq);
     }
-    if (rc == SQLITE_OK && !c->due_first) rc = ebi_claim_due(store, c);
-    if (rc == SQLITE_OK && c->won && !c->won->next && !c->won->counted) {
-        c->won->counted = 1; /* a batch of one is none: this very event runs next */
-        rc = ebi_step_seq(store, EBI_SQL_COUNT_ATTEMPT, c->won->seq);
-    }
-    if (rc == SQLITE_OK) {
+    if (rc == SQLITE_OK)
         rc = ebi_db_number(store, &store->writer, EBI_SQL_NEXT_DUE, &c->next_due_ms);
-        if (c->next_due_ms == 0) c->next_due_ms = INT64_MAX;
+    if (c->next_due_ms < 0) c->next_due_ms = 0;
+    if (rc == SQLITE_OK) return EB_OK;
+    if ((rc & 0xFF) == SQLITE_CORRUPT && sqlite3_errcode(store->writer.handle) != SQLITE_CORRUPT) {
+        c->failed = EB_ERR_CORRUPT; /* ebi_entry_load() has said what is wrong */
+        return c->failed;
     }
-    if (rc != SQLITE_OK) c->failed = ebi_writer_error(store, rc, "claiming events");
+    c->failed = ebi_writer_error(store, rc, "claiming events");
     return c->failed;
 }
 
-/* Everything in memory that was not claimed is forgotten: the scan will read it again. */
-EBI_FN void ebi_ready_forget(eb_bus *bus)
+/* Lock held, after a commit that failed: the rows are as they were, or ebi_engine_resync() will find
+** them. */
+EBI_FN void ebi_claim_lost(eb_bus *bus, ebi_claim *c)
 {
-    EB_ASSERT(!bus->claiming || bus->store.leading);
-    ebi_entries_free(&bus->store, bus->ready);
-    bus->ready = bus->ready_last = NULL;
-    bus->ready_count = 0;
-    bus->ready_bytes = 0;
-    bus->cursor = 0;
-    bus->disk_more = 1;
-    bus->parked = 0;
-}
-
-/* What was passed over may have somebody now: look at it again, after the claim under way if there
-** is one. Lock held. */
-EBI_FN void ebi_claim_rescan(eb_bus *bus)
-{
-    bus->rescan = bus->claiming;
-    if (bus->claiming || !bus->parked) return;
-    ebi_ready_forget(bus);
-    ebi_cond_signal(&bus->work);
-    ebi_cond_broadcast(&bus->news);
-}
-
-/* Back into ready, in order; count = 0: they are counted already. */
-EBI_FN void ebi_claim_keep(eb_bus *bus, ebi_entry *e, int count)
-{
-    ebi_entry *next;
-    for (; e; e = next) {
-        next = e->next;
-        ebi_entry_push(&bus->ready, &bus->ready_last, e);
-        bus->ready_count += count;
-        if (count) bus->ready_bytes += e->bytes;
-    }
+    eb_store *store = &bus->store;
+    ebi_list_free(store, &c->won);
+    ebi_list_free(store, &c->dead);
+    ebi_list_free(store, &c->done);
+    ebi_list_free(store, &c->loaded);
+    ebi_list_free(store, &c->queue);
+    ebi_list_append(&c->looks, &c->again);
+    ebi_list_append(&bus->looks, &c->looks);
+    ebi_window_forget(bus);
+    ebi_engine_backoff(bus);
 }
 
 /* Lock held, after the commit. */
@@ -4410,54 +5554,102 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
 {
     ebi_claim *c = (ebi_claim *)arg;
     eb_bus *bus = ebi_bus_of(store);
-    ebi_entry *e, *younger;
+    ebi_window *w = &bus->win;
+    ebi_entry *e;
+    ebi_list younger;
     EB_ASSERT(store->leading);
     EB_ASSERT(bus->claiming);
     bus->claim_rc = rc;
-    if (rc != EB_OK) { /* the rows are as they were, or will be found by ebi_engine_resync() */
-        ebi_entries_free(store, c->won);
-        ebi_entries_free(store, c->dead);
-        c->dead = NULL;
-        ebi_entries_free(store, c->loaded);
-        ebi_entries_free(store, c->queue);
-        ebi_ready_forget(bus);
-        ebi_engine_backoff(bus);
+    if (rc != EB_OK) {
+        ebi_claim_lost(bus, c);
         return;
     }
-    if (c->looked && c->next_due_ms <= c->now_ms && !c->won && !c->ended && !c->parked)
+    if (c->looked && c->next_due_ms <= c->now_ms && !c->won.head && !c->ended && !c->waits)
         ebi_engine_backoff(bus); /* due, but cannot be read: a damaged file. Do not spin. */
     else
         bus->backoff_ms = bus->retry_at_us = 0;
-    if (c->cursor > bus->cursor) bus->cursor = c->cursor;
-    bus->disk_more |= c->more;
-    bus->next_due_ms = c->next_due_ms;
-    bus->parked |= c->parked;
+    if (c->cursor > w->cursor) w->cursor = c->cursor;
+    w->disk_more |= c->more;
+    w->next_due_ms = c->next_due_ms;
+    if (ebi_window_lapping(w) && c->epoch == w->epoch) ebi_window_lapped(w, c->lap_at, c->lapped);
+    w->suspect_at = c->suspect_at;
+    if (c->alone) w->suspects = c->suspects;
+    else if (c->suspects) w->suspects = 1, w->suspect_at = 0;
     if (c->ended) ebi_waiters_hit(bus, 0, EB_EMPTY);
-    for (e = c->dead; e; e = e->next) {
-        bus->failed_attempts++;
-        bus->died++;
-    }
-    while ((e = ebi_entry_pop(&c->won, &c->won_last)) != NULL) {
+    bus->failed_attempts += c->dead.count;
+    bus->died += c->dead.count;
+    bus->live -= c->ended;
+    while ((e = ebi_list_pop(&c->won)) != NULL) {
         if (e->suspect) bus->solo = 1;
-        ebi_entry_push(&bus->claimed, &bus->claimed_last, e);
-        bus->claimed_count++;
+        if (e->ordering_key) ebi_key_enter(bus, e);
+        else ebi_list_push(&bus->claimed, e);
     }
-    younger = bus->ready; /* published meanwhile */
-    bus->ready = bus->ready_last = NULL;
-    ebi_claim_keep(bus, c->queue, 1);
-    ebi_claim_keep(bus, c->loaded, 1);
-    ebi_claim_keep(bus, younger, 0);
-    if (bus->next_due_ms != INT64_MAX) ebi_keeper_by(bus, INT64_MIN);
+    ebi_list_append(&c->looks, &c->again);
+    ebi_list_append(&bus->looks, &c->looks);
+    younger = w->ready; /* published meanwhile */
+    memset(&w->ready, 0, sizeof w->ready);
+    ebi_list_append(&w->ready, &c->queue);
+    ebi_list_append(&w->ready, &c->loaded);
+    ebi_list_append(&w->ready, &younger);
+    if (w->next_due_ms != INT64_MAX) ebi_keeper_wake(bus);
     ebi_cond_broadcast(&bus->news);
 }
 
-/* Whether a claim could find something. Lock held. */
-EBI_FN int ebi_claim_due_now(eb_bus *bus)
+/* What the next claim should be of. A suspect runs alone: nothing else of this process runs with it,
+** and nothing is claimed before it is through. Then the others have as long as it took; so suspects
+** neither wait for ever nor stop the rest. Lock held. */
+enum { EBI_CLAIM_NOTHING, EBI_CLAIM_SUSPECT, EBI_CLAIM_OTHERS };
+EBI_FN int ebi_claim_what(eb_bus *bus)
 {
-    if (bus->state != EBI_STARTED || bus->claiming || bus->solo) return 0;
-    if (bus->retry_at_us && ebi_mono_us(&bus->store) < bus->retry_at_us) return 0;
-    if (bus->ready && bus->ready->suspect && (bus->running || bus->claimed)) return 0;
-    return bus->ready || bus->disk_more || bus->next_due_ms <= ebi_now_ms(&bus->store);
+    const ebi_window *w = &bus->win;
+    int others, busy;
+    if (bus->state != EBI_STARTED || bus->claiming || bus->solo) return EBI_CLAIM_NOTHING;
+    if (bus->retry_at_us && ebi_mono_us(&bus->store) < bus->retry_at_us) return EBI_CLAIM_NOTHING;
+    others = w->ready.head || w->disk_more || bus->looks.head || ebi_window_lapping(w) ||
+             w->next_due_ms <= ebi_now_ms(&bus->store);
+    if (!w->suspects) return others ? EBI_CLAIM_OTHERS : EBI_CLAIM_NOTHING;
+    busy = bus->running || bus->claimed.head || bus->chained;
+    if (others && ebi_mono_us(&bus->store) < w->rest_us) return EBI_CLAIM_OTHERS;
+    return busy ? EBI_CLAIM_NOTHING : EBI_CLAIM_SUSPECT;
+}
+EBI_FN int ebi_claim_due_now(eb_bus *bus) { return ebi_claim_what(bus) != EBI_CLAIM_NOTHING; }
+
+/* What a claim begins with. Lock held. */
+EBI_FN void ebi_claim_init(eb_bus *bus, ebi_claim *c)
+{
+    ebi_window *w = &bus->win;
+    int under_way = bus->claimed.count + bus->chained;
+    memset(c, 0, sizeof *c);
+    c->alone = ebi_claim_what(bus) == EBI_CLAIM_SUSPECT;
+    c->want = c->alone ? 1 : bus->running || under_way ? bus->batch - under_way : bus->batch;
+    if (c->want < 1) c->want = 1;
+    c->single = c->want == 1;
+    c->apart = -1;
+    c->cursor = w->cursor;
+    c->epoch = w->epoch;
+    c->lap_at = w->lap_at;
+    c->lap_end = w->lap_end;
+    c->suspect_at = w->suspect_at;
+    c->next_due_ms = w->next_due_ms;
+    if (c->alone) return;
+    c->more = w->disk_more; /* taken, not copied: a publisher may set it again meanwhile */
+    w->disk_more = 0;
+    c->due_first = bus->turn ^= 1;
+    ebi_list_append(&c->queue, &w->ready);
+    ebi_list_append(&c->looks, &bus->looks);
+}
+
+/* Tells the log what a claim came upon. No lock held. */
+EBI_FN void ebi_claim_say(eb_bus *bus, ebi_claim *c)
+{
+    ebi_entry *e;
+    for (e = c->dead.head; e; e = e->next) ebi_unmatched_died(&bus->store, e->id.str, e->type);
+    for (e = c->done.head; e; e = e->next) ebi_unmatched_done(bus, e->id.str, e->type);
+    ebi_list_free(&bus->store, &c->dead);
+    ebi_list_free(&bus->store, &c->done);
+    if (c->warn)
+        ebi_unmatched_warn(&bus->store, "events wait: no handler matches their type (said once)",
+                           NULL, c->unmatched_type);
 }
 
 /* Claims the next events in one commit, shared with whatever else is queued. Lock held on entry and
@@ -4466,68 +5658,62 @@ EBI_FN void ebi_claim_some(eb_bus *bus)
 {
     eb_store *store = &bus->store;
     ebi_claim c;
-    ebi_entry *e;
-    eb_log_entry note;
     eb_result rc;
     EB_ASSERT(!bus->claiming);
-    memset(&c, 0, sizeof c);
-    c.want = bus->running || bus->claimed ? bus->batch - bus->claimed_count : bus->batch;
-    if (c.want < 1) c.want = 1;
-    c.single = c.want == 1;
-    c.room = EB_READY_MAX / 4;
-    c.cursor = bus->cursor;
-    c.next_due_ms = bus->next_due_ms;
-    c.more = bus->disk_more; /* taken, not copied: a publisher may set it again meanwhile */
-    bus->disk_more = 0;
-    c.due_first = bus->turn ^= 1;
-    c.queue = bus->ready;
-    bus->ready = bus->ready_last = NULL;
-    bus->ready_count = 0;
-    bus->ready_bytes = 0;
+    ebi_claim_init(bus, &c);
     bus->claiming = 1;
     ebi_mutex_unlock(&store->lock);
-    rc = ebi_writer_run(store, ebi_claim_func, ebi_claim_after, &c, EB_DURABLE_NORMAL);
-    if (rc != EB_OK) ebi_log_note(store, EB_LOG_ERROR, "cannot claim events", ebi_error_text);
-    for (e = c.dead; e; e = e->next) ebi_unmatched_say(store, e->id.str, e->type);
-    ebi_entries_free(store, c.dead);
-    if (c.unmatched && !bus->unmatched_said) {
-        memset(&note, 0, sizeof note);
-        note.level = EB_LOG_WARN;
-        note.message = "events wait: no handler matches their type (said once)";
-        note.type = c.unmatched_type;
-        note.next_delay_ms = -1;
-        bus->unmatched_said = 1;
-        ebi_log(store, &note);
-    }
+    rc = ebi_writer_run_until(store, ebi_claim_func, ebi_claim_after, &c, EB_DURABLE_NORMAL,
+                              ebi_bus_until(bus));
     ebi_mutex_lock(&store->lock);
     bus->claiming = 0;
-    if (bus->rescan) ebi_claim_rescan(bus);
+    if (bus->rescan == 2) ebi_window_forget(bus);
+    else if (bus->rescan) ebi_window_lap(bus);
+    bus->rescan = 0;
     ebi_cond_broadcast(&bus->news);
+    ebi_mutex_unlock(&store->lock);
+    if (rc != EB_OK) ebi_log_note(store, EB_LOG_ERROR, "cannot claim events", ebi_error_text);
+    ebi_claim_say(bus, &c); /* only now: a logger may publish */
+    ebi_mutex_lock(&store->lock);
+}
+
+/* A subscription came, or came back: is it for something that was parked? Lock held. */
+EBI_FN void ebi_claim_welcome(eb_bus *bus, const char *pattern)
+{
+    const ebi_types *set = &bus->win.parked;
+    int i, wanted = set->overflow || bus->win.suspects;
+    for (i = 0; i < set->count && !wanted; i++) wanted = ebi_glob(pattern, set->at[i]);
+    if (bus->claiming) bus->rescan |= 1; /* it may park something this very moment */
+    else if (wanted) ebi_window_lap(bus);
+}
+
+/* ---- after a failed commit, or another process's: what is still ours ---- */
+
+EBI_FN int ebi_claim_is_token(const ebi_entry *e, void *arg)
+{
+    return e->token == *(const int64_t *)arg;
+}
+
+/* Whether memory holds the claim with this token. Lock held. */
+EBI_FN int ebi_token_held(eb_bus *bus, int64_t token)
+{
+    const ebi_entry *e;
+    const ebi_run *r;
+    for (e = bus->outcomes.head; e; e = e->next)
+        if (e->token == token) return 1;
+    for (e = bus->taking.head; e; e = e->next)
+        if (e->token == token) return 1;
+    for (r = bus->runs; r; r = r->next)
+        if (r->entry && !r->lost && r->entry->token == token) return 1;
+    return token == bus->timed_out || ebi_key_each(bus, ebi_claim_is_token, &token);
 }
 
 /* After the connection was opened anew: rows claimed in a commit whose end is unknown have a token
 ** that nobody in memory holds. They go back as in a batch that was interrupted. By the leader. */
-EBI_FN int ebi_token_held(eb_bus *bus, int64_t token)
-{
-    const ebi_entry *lists[3], *e;
-    const ebi_run *r;
-    int i;
-    lists[0] = bus->claimed;
-    lists[1] = bus->outcomes;
-    lists[2] = bus->taking;
-    for (i = 0; i < 3; i++)
-        for (e = lists[i]; e; e = e->next)
-            if (e->token == token) return 1;
-    for (r = bus->runs; r; r = r->next)
-        if (r->entry && !r->lost && r->entry->token == token) return 1;
-    return token == bus->timed_out;
-}
-
 EBI_FN eb_result ebi_engine_resync(eb_store *store)
 {
     eb_bus *bus = ebi_bus_of(store);
-    ebi_entry e;
-    int64_t now_ms = ebi_now_ms(store);
+    ebi_end end;
     char now[EBI_TIME_LEN + 1];
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_CLAIMS);
     int rc, held, changed, owner;
@@ -4537,17 +5723,20 @@ EBI_FN eb_result ebi_engine_resync(eb_store *store)
     owner = bus->state == EBI_STARTED || bus->state == EBI_STOPPING;
     ebi_mutex_unlock(&store->lock);
     if (!owner) return EB_OK; /* then the claims in the file are somebody else's */
-    ebi_time_text(now_ms, now);
-    memset(&e, 0, sizeof e);
+    ebi_time_text(ebi_now_ms(store), now);
+    memset(&end, 0, sizeof end);
+    end.due_ms = EBI_NOT_DUE;
+    end.suspect = 1;
+    end.now = now;
     rc = s ? ebi_db_run(store, &store->writer, EBI_SQL_BEGIN) : ebi_db_code(&store->writer);
     while (rc == SQLITE_OK && (rc = sqlite3_step(s)) == SQLITE_ROW) {
         rc = SQLITE_OK;
-        e.seq = sqlite3_column_int64(s, 0);
-        e.token = sqlite3_column_int64(s, 1);
+        end.seq = sqlite3_column_int64(s, 0);
+        end.token = sqlite3_column_int64(s, 1);
         ebi_mutex_lock(&store->lock);
-        held = ebi_token_held(bus, e.token);
+        held = ebi_token_held(bus, end.token);
         ebi_mutex_unlock(&store->lock);
-        if (!held) rc = ebi_outcome_step(store, EBI_SQL_SNOOZE, &e, now_ms, NULL, now, &changed);
+        if (!held) rc = ebi_end_run(store, EBI_SQL_SNOOZE, &end, &changed);
     }
     sqlite3_reset(s);
     if (rc == SQLITE_DONE) rc = ebi_db_run(store, &store->writer, EBI_SQL_COMMIT);
@@ -4557,136 +5746,268 @@ EBI_FN eb_result ebi_engine_resync(eb_store *store)
         return ebi_db_result(rc);
     }
     ebi_mutex_lock(&store->lock);
-    bus->next_due_ms = 0;
-    if (!bus->claiming) ebi_ready_forget(bus);
-    bus->disk_more = 1;
+    if (bus->claiming) bus->rescan = 2;
+    else ebi_window_forget(bus);
+    bus->win.disk_more = bus->win.suspects = 1;
+    bus->win.next_due_ms = 0;
     ebi_cond_broadcast(&bus->work);
     ebi_mutex_unlock(&store->lock);
     return EB_OK;
 }
 
-/* ---- crash recovery ---- */
+/* The claims that no handler has begun with, to be compared with their rows. */
+typedef struct ebi_held {
+    int count;
+    int64_t seq[EB_CLAIM_MAX + EBI_LINE_MAX], token[EB_CLAIM_MAX + EBI_LINE_MAX];
+} ebi_held;
+
+EBI_FN int ebi_held_add(const ebi_entry *e, void *arg)
+{
+    ebi_held *held = (ebi_held *)arg;
+    held->seq[held->count] = e->seq;
+    held->token[held->count++] = e->token;
+    return held->count == EB_CLAIM_MAX + EBI_LINE_MAX;
+}
+
+/* Another process changed something: a claimed event that an operator gave up there must not start.
+** By the leader, no lock held. */
+EBI_FN void ebi_claims_check(eb_bus *bus)
+{
+    eb_store *store = &bus->store;
+    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_TOKEN);
+    ebi_held held;
+    int i, rc;
+    held.count = 0;
+    ebi_mutex_lock(&store->lock);
+    ebi_key_each(bus, ebi_held_add, &held);
+    ebi_mutex_unlock(&store->lock);
+    for (i = 0; i < held.count && s; i++) {
+        sqlite3_bind_int64(s, 1, held.seq[i]);
+        sqlite3_bind_int64(s, 2, held.token[i]);
+        rc = sqlite3_step(s);
+        sqlite3_reset(s);
+        if (rc != SQLITE_DONE) continue;
+        ebi_mutex_lock(&store->lock);
+        ebi_key_revoke(bus, held.seq[i]);
+        ebi_mutex_unlock(&store->lock);
+    }
+}
+
+/* ===========================================================================
+** >>recovery   What a process that died had under way               [private]
+** ========================================================================
+** A claim that is on disk when a bus starts belonged to a process that is no more. Which of its
+** events ended it? Only if exactly one handler was running, and its claim was counted (claimed
+** alone: attempts > failed), is that known: this event gets a failed attempt, "interrupted". If
+** several were under way, or a batch, nobody can know: none loses an attempt, but each becomes a
+** suspect and runs alone, counted. So a poison event convicts only itself, at the next crash.
+**
+** The one that is known runs alone from then on too, until a handler has returned from it: in a batch
+** its next crash would not be counted.
+**
+** What was set to processing by hand counts as having run alone.
+**
+** The rows are read in slices before anything is written, so that a start among a million events
+** holds no lock for long. Which rule applies is written down (meta.recovering) with the first change:
+** if this process dies in between, the one row that is left is not taken for the only one. */
 
 typedef struct ebi_recovered { /* what is to be said in the log once it is committed */
     eb_id id;
     char type[EBI_TYPE_MAX + 1];
     int attempt, max_attempts, dead;
 } ebi_recovered;
+
+enum { EBI_RECOVER_ROWS = 256 };
 typedef struct ebi_recovery {
-    int64_t after, reached; /* reached: by this run of the function, which may be run again */
-    int rows, failures, first;
-    ebi_recovered said[256];
+    int64_t after;                  /* where the next slice begins */
+    int64_t seqs[EBI_RECOVER_ROWS]; /* found in this slice */
+    int count, more;
+    int64_t counted, uncounted; /* claims of the process that died */
+    int charged;                /* there was exactly one, and it was counted */
+    int by_hand;                /* these are rows set by hand */
+    int said_count;
+    ebi_recovered said[EBI_RECOVER_ROWS];
 } ebi_recovery;
 static const char ebi_interrupted[] = "interrupted: the process ended while the handler ran";
+static const char ebi_interrupted_json[] =
+    "\"interrupted: the process ended while the handler ran\"";
 
-/* One stuck row. Claimed alone (attempts > failed), or set to processing by hand: its handler may
-** have ended the process, and that is a failed attempt. Claimed in a batch: it may never have run;
-** no attempt is spent, but from now on it is claimed alone, so that a poison event convicts only
-** itself. */
-EBI_FN int ebi_recover_row(eb_store *store, ebi_recovery *r, sqlite3_stmt *row, int64_t now_ms,
+/* The next slice: claims are counted and, with collect, remembered, as many as fit. Blocks nobody. */
+EBI_FN eb_result ebi_recover_read(eb_store *store, ebi_recovery *r, int collect)
+{
+    ebi_db *db;
+    sqlite3_stmt *s;
+    int rc = SQLITE_DONE, n = 0, bad = 0;
+    int64_t attempts, failed;
+    eb_result result = ebi_reader_enter(store, &db);
+    s = result == EB_OK ? ebi_db_stmt(store, db, r->by_hand ? EBI_SQL_BY_HAND : EBI_SQL_ROWS) : NULL;
+    r->count = r->more = 0;
+    if (s) sqlite3_bind_int64(s, 1, r->after);
+    while (s && (!collect || r->count < EBI_RECOVER_ROWS) && (rc = sqlite3_step(s)) == SQLITE_ROW) {
+        n++;
+        r->after = ebi_column_within(s, 0, "deliveries.seq", INT64_MIN, EBI_SEQ_MAX, &bad);
+        if (bad) break;
+        if (!r->by_hand && sqlite3_column_type(s, 1) == SQLITE_NULL) continue;
+        if (collect) r->seqs[r->count++] = r->after;
+        if (collect) continue;
+        attempts = ebi_column_within(s, 2, "deliveries.attempts", 0, INT32_MAX, &bad);
+        failed = ebi_column_within(s, 3, "deliveries.failed", 0, INT32_MAX - 1, &bad);
+        if (bad) break;
+        if (attempts > failed) r->counted++;
+        else r->uncounted++;
+    }
+    r->more = rc == SQLITE_ROW || n >= (r->by_hand ? 256 : 4096);
+    if (result == EB_OK && bad) result = EB_ERR_CORRUPT;
+    else if (result == EB_OK && rc != SQLITE_ROW && rc != SQLITE_DONE)
+        result = ebi_db_error(db, rc, "recovery");
+    else if (result == EB_OK && !s)
+        result = ebi_db_error(db, ebi_db_code(db), "recovery");
+    if (s) sqlite3_reset(s);
+    ebi_reader_leave(store, db);
+    return result;
+}
+
+/* One stuck row, bound to the statement STUCK. */
+EBI_FN int ebi_recover_row(eb_store *store, ebi_recovery *r, int64_t seq, sqlite3_stmt *row,
                            const char *now)
 {
     eb_bus *bus = ebi_bus_of(store);
-    int attempts = sqlite3_column_int(row, 1), failed = sqlite3_column_int(row, 2);
-    int max = sqlite3_column_int(row, 3), counted = attempts > failed;
-    ebi_recovered *say = &r->said[r->failures];
-    sqlite3_stmt *s;
-    int rc, index;
-    EB_ASSERT(r->failures < 256);
-    if (sqlite3_column_type(row, 3) == SQLITE_NULL) max = bus->policy.max_retries + 1;
-    index = !counted ? EBI_SQL_SNOOZE : failed + 1 >= max ? EBI_SQL_DIE : EBI_SQL_RETRY;
-    s = ebi_db_stmt(store, &store->writer, index);
-    if (!s) return ebi_db_code(&store->writer);
-    sqlite3_bind_int64(s, 1, sqlite3_column_int64(row, 0));
-    sqlite3_bind_value(s, 2, sqlite3_column_value(row, 4));
-    if (index == EBI_SQL_DIE) ebi_bind_text(s, 3, now);
-    else sqlite3_bind_int64(s, 3, now_ms);
-    if (index == EBI_SQL_RETRY) ebi_bind_text(s, 4, "pending");
-    if (index == EBI_SQL_SNOOZE) sqlite3_bind_int(s, 4, 0);
-    if (index != EBI_SQL_DIE) {
-        ebi_bind_text(s, 5, now);
-        sqlite3_bind_int(s, 6, 1);
-    }
-    if (index != EBI_SQL_SNOOZE)
-        ebi_bind_text(s, 9, "\"interrupted: the process ended while the handler ran\"");
-    rc = ebi_db_step(s);
-    if (rc == SQLITE_OK && index == EBI_SQL_DIE) {
-        s = ebi_db_stmt(store, &store->writer, EBI_SQL_DELETE_LIVE);
-        if (!s) return ebi_db_code(&store->writer);
-        sqlite3_bind_int64(s, 1, sqlite3_column_int64(row, 0));
-        sqlite3_bind_value(s, 2, sqlite3_column_value(row, 4));
-        rc = ebi_db_step(s);
-    }
-    if (counted) {
-        r->failures++;
-        snprintf(say->id.str, sizeof say->id.str, "%s", ebi_column(row, 5));
-        snprintf(say->type, sizeof say->type, "%s", ebi_column(row, 6));
-        say->attempt = failed + 1;
-        say->max_attempts = max;
-        say->dead = index == EBI_SQL_DIE;
-    }
-    return rc;
+    int bad = 0, changed, charge = r->charged || r->by_hand, rc;
+    int64_t failed = ebi_column_within(row, 2, "deliveries.failed", 0, INT32_MAX - 2, &bad);
+    int64_t max = ebi_column_within(row, 3, "deliveries.max_attempts", 0, INT32_MAX, &bad);
+    ebi_recovered *say = &r->said[r->said_count];
+    const char *type = ebi_column(row, 6);
+    ebi_end end;
+    if (bad) return SQLITE_CORRUPT;
+    if (max == 0) max = (int64_t)bus->policy.max_retries + 1;
+    memset(&end, 0, sizeof end);
+    end.seq = seq;
+    end.token = sqlite3_column_int64(row, 0);
+    end.due_ms = EBI_NOT_DUE; /* at once, but alone: convicted or not, see ebi_claim_what() */
+    end.suspect = 1;
+    end.status = "pending";
+    end.now = now;
+    end.error_json = ebi_interrupted_json;
+    if (!charge) return ebi_end_run(store, EBI_SQL_SNOOZE, &end, &changed);
+    if (failed + 1 >= max) rc = ebi_end_dead(store, &end, EBI_SQL_DIE, EBI_SQL_DELETE_LIVE, &changed);
+    else rc = ebi_end_run(store, EBI_SQL_RETRY, &end, &changed);
+    if (rc != SQLITE_OK || !changed) return rc;
+    r->said_count++;
+    snprintf(say->id.str, sizeof say->id.str, "%s", ebi_column(row, 5) ? ebi_column(row, 5) : "");
+    snprintf(say->type, sizeof say->type, "%s", type ? type : "");
+    say->attempt = (int)failed + 1;
+    say->max_attempts = (int)max;
+    say->dead = failed + 1 >= max;
+    return SQLITE_OK;
 }
 
-/* Up to 256 stuck rows in one transaction. */
+EBI_FN int ebi_meta_set(eb_store *store, const char *key, int64_t value)
+{
+    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_META_SET);
+    if (!s) return ebi_db_code(&store->writer);
+    ebi_bind_text(s, 1, key);
+    sqlite3_bind_int64(s, 2, value);
+    return ebi_db_step(s);
+}
+
+/* The rows of one slice, in one transaction. */
 EBI_FN eb_result ebi_recover_func(eb_store *store, void *arg)
 {
     ebi_recovery *r = (ebi_recovery *)arg;
-    eb_bus *bus = ebi_bus_of(store);
-    int64_t now_ms = ebi_now_ms(store), after = r->after, bits;
     char now[EBI_TIME_LEN + 1];
-    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_STUCK);
-    int rc;
+    sqlite3_stmt *s;
+    int rc, i;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
-    if (r->first) {
-        sqlite3_randomness((int)sizeof bits, &bits);
-        bus->incarnation = (bits & INT64_C(0x3FFFFFFFFFFF)) + 1;
-        bus->next_token = bus->incarnation << 16;
+    ebi_time_text(ebi_now_ms(store), now);
+    r->said_count = 0;
+    rc = ebi_meta_set(store, "recovering", r->more && !r->charged && !r->by_hand);
+    for (i = 0; i < r->count && rc == SQLITE_OK; i++) {
+        s = ebi_db_stmt(store, &store->writer, EBI_SQL_STUCK);
+        if (!s) return ebi_writer_error(store, ebi_db_code(&store->writer), "recovery");
+        sqlite3_bind_int64(s, 1, r->seqs[i]);
+        rc = sqlite3_step(s);
+        if (rc == SQLITE_ROW) rc = ebi_recover_row(store, r, r->seqs[i], s, now);
+        else if (rc == SQLITE_DONE) rc = SQLITE_OK; /* gone meanwhile */
+        sqlite3_reset(s);
     }
-    if (!s) return ebi_writer_error(store, ebi_db_code(&store->writer), "recovery");
-    ebi_time_text(now_ms, now);
-    sqlite3_bind_int64(s, 1, after);
-    r->rows = r->failures = 0;
-    while ((rc = sqlite3_step(s)) == SQLITE_ROW) {
-        after = sqlite3_column_int64(s, 0);
-        r->rows++;
-        rc = ebi_recover_row(store, r, s, now_ms, now);
-        if (rc != SQLITE_OK) break;
+    if (rc == SQLITE_OK) return EB_OK;
+    if ((rc & 0xFF) == SQLITE_CORRUPT && sqlite3_errcode(store->writer.handle) != SQLITE_CORRUPT)
+        return EB_ERR_CORRUPT;
+    return ebi_writer_error(store, rc, "recovery");
+}
+
+EBI_FN void ebi_recover_say(const eb_store *store, const ebi_recovery *r)
+{
+    eb_log_entry e;
+    int i;
+    for (i = 0; i < r->said_count; i++) {
+        memset(&e, 0, sizeof e);
+        e.level = r->said[i].dead ? EB_LOG_ERROR : EB_LOG_WARN;
+        e.message = r->said[i].dead ? "event is dead" : "attempt failed";
+        e.event_id = r->said[i].id.str;
+        e.type = r->said[i].type;
+        e.error = ebi_interrupted;
+        e.attempt = r->said[i].attempt;
+        e.max_attempts = r->said[i].max_attempts;
+        e.next_delay_ms = r->said[i].dead ? -1 : 0;
+        ebi_log(store, &e);
     }
-    sqlite3_reset(s);
-    if (rc != SQLITE_DONE) return ebi_writer_error(store, rc, "recovery");
-    r->reached = after;
+}
+
+/* Handles all rows of a kind, slice by slice. */
+EBI_FN eb_result ebi_recover_all(eb_store *store, ebi_recovery *r)
+{
+    eb_result rc;
+    r->after = r->by_hand ? -1 : 0;
+    do {
+        rc = ebi_recover_read(store, r, 1);
+        if (rc == EB_OK && r->count > 0)
+            rc = ebi_writer_run(store, ebi_recover_func, NULL, r, EB_DURABLE_NORMAL);
+        if (rc == EB_OK && r->count > 0) ebi_recover_say(store, r);
+    } while (rc == EB_OK && r->more);
+    return rc;
+}
+
+/* A new start: who we are, and an epoch that no row has seen yet. In its own small transaction. */
+EBI_FN eb_result ebi_recover_begin(eb_store *store, void *arg)
+{
+    eb_bus *bus = ebi_bus_of(store);
+    ebi_recovery *r = (ebi_recovery *)arg;
+    int64_t bits, starts = 0, version = 0, recovering = 0;
+    int rc = ebi_schema_meta(store, &store->writer, "schema_version", &version);
+    if (rc == SQLITE_OK && version != EBI_SCHEMA_LATEST)
+        return ebi_error(EB_ERR_SCHEMA, "%s: schema version %lld, this eventbus.h knows %d",
+                         store->path, (long long)version, EBI_SCHEMA_LATEST);
+    if (rc == SQLITE_OK) rc = ebi_db_run(store, &store->writer, EBI_SQL_STARTS);
+    if (rc == SQLITE_OK) rc = ebi_schema_meta(store, &store->writer, "starts", &starts);
+    if (rc == SQLITE_OK) rc = ebi_schema_meta(store, &store->writer, "recovering", &recovering);
+    if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "starting");
+    sqlite3_randomness((int)sizeof bits, &bits);
+    bus->incarnation = (bits & INT64_C(0x3FFFFFFFFFFF)) + 1;
+    bus->next_token = bus->incarnation << 16;
+    bus->win.epoch = ((starts & INT64_C(0x3FFFFFFFFF)) << 24) + 1;
+    r->uncounted = recovering != 0;
     return EB_OK;
 }
 
+/* By eb_start, which owns the file. */
 EBI_FN eb_result ebi_recover(eb_bus *bus)
 {
     eb_store *store = &bus->store;
     ebi_recovery *r = (ebi_recovery *)ebi_alloc(&store->allocator, sizeof *r);
-    eb_log_entry e;
     eb_result rc;
-    int i;
     EB_ASSERT(bus->state == EBI_STARTING);
     if (!r) return ebi_error(EB_ERR_NOMEM, "out of memory");
     memset(r, 0, sizeof *r);
-    r->first = 1;
-    do {
-        rc = ebi_writer_run(store, ebi_recover_func, NULL, r, EB_DURABLE_NORMAL);
-        r->after = r->reached;
-        r->first = 0;
-        for (i = 0; rc == EB_OK && i < r->failures; i++) {
-            memset(&e, 0, sizeof e);
-            e.level = r->said[i].dead ? EB_LOG_ERROR : EB_LOG_WARN;
-            e.message = r->said[i].dead ? "event is dead" : "attempt failed";
-            e.event_id = r->said[i].id.str;
-            e.type = r->said[i].type;
-            e.error = ebi_interrupted;
-            e.attempt = r->said[i].attempt;
-            e.max_attempts = r->said[i].max_attempts;
-            e.next_delay_ms = r->said[i].dead ? -1 : 0;
-            ebi_log(store, &e);
-        }
-    } while (rc == EB_OK && r->rows == 256);
+    rc = ebi_writer_run(store, ebi_recover_begin, NULL, r, EB_DURABLE_NORMAL);
+    while (rc == EB_OK) {
+        rc = ebi_recover_read(store, r, 0);
+        if (!r->more) break;
+    }
+    r->charged = r->counted == 1 && r->uncounted == 0;
+    if (rc == EB_OK && r->counted + r->uncounted > 0) rc = ebi_recover_all(store, r);
+    r->by_hand = 1;
+    if (rc == EB_OK) rc = ebi_recover_all(store, r);
     ebi_free(&store->allocator, r);
     return rc;
 }
@@ -4732,7 +6053,8 @@ EBI_FN void ebi_run_show(eb_bus *bus, ebi_run *run, ebi_entry *e, int64_t now_ms
 }
 
 /* Text of a failed attempt, as JSON, into e; and one log entry. No lock held. */
-EBI_FN void ebi_attempt_say(eb_bus *bus, ebi_entry *e, const char *text, int max, int64_t delay)
+EBI_FN void ebi_attempt_say(eb_bus *bus, ebi_entry *e, const ebi_sub *sub, const char *text,
+                            int64_t delay)
 {
     char quoted[EBI_ERROR_MAX * 6 + 16], clean[EBI_ERROR_MAX + 8];
     size_t n = ebi_json_quote(quoted, sizeof quoted, text, EBI_ERROR_MAX);
@@ -4746,22 +6068,25 @@ EBI_FN void ebi_attempt_say(eb_bus *bus, ebi_entry *e, const char *text, int max
     entry.type = e->type;
     ebi_text_clean(clean, sizeof clean, text, EBI_ERROR_MAX, 0);
     entry.error = clean;
+    entry.subscription = sub->pattern;
     entry.attempt = e->failed + 1;
-    entry.max_attempts = max;
+    entry.max_attempts = sub->policy.max_retries + 1;
     entry.next_delay_ms = delay;
     ebi_log(&bus->store, &entry);
 }
 
-/* Decides retry or death of a failed attempt. No lock held. Returns the outcome. */
-EBI_FN int ebi_attempt_failed(eb_bus *bus, ebi_entry *e, const ebi_policy *policy,
-                              const char *text, int hopeless)
+/* Decides retry or death of a failed attempt. No lock held, sub is kept alive by its call. Returns
+** the outcome. */
+EBI_FN int ebi_attempt_failed(eb_bus *bus, ebi_entry *e, const ebi_sub *sub, const char *text,
+                              int hopeless)
 {
+    const ebi_policy *policy = &sub->policy;
     int max = policy->max_retries + 1; /* see ebi_policy_resolve() */
     int dead = hopeless || e->failed + 1 >= max;
     int64_t delay = dead ? -1 : ebi_policy_delay(policy, e->failed + 1);
     EB_ASSERT(e->failed >= 0 && policy->max_retries >= 0);
-    ebi_attempt_say(bus, e, text, max, delay);
-    e->due_ms = dead ? 0 : ebi_due(ebi_now_ms(&bus->store), delay);
+    ebi_attempt_say(bus, e, sub, text, delay);
+    e->due_ms = dead ? EBI_NOT_DUE : delay == 0 ? 0 : ebi_due(ebi_now_ms(&bus->store), delay);
     return dead ? EBI_OUT_DEAD : EBI_OUT_RETRY;
 }
 
@@ -4772,16 +6097,16 @@ EBI_FN int ebi_attempt_outcome(eb_bus *bus, ebi_run *run, ebi_sub *sub, eb_resul
     char text[160];
     if (late) {
         snprintf(text, sizeof text, "timed out after %lld ms", (long long)sub->timeout_ms);
-        return ebi_attempt_failed(bus, e, &sub->policy, text, 0);
+        return ebi_attempt_failed(bus, e, sub, text, 0);
     }
     if (rc == EB_OK || rc == EB_DUPLICATE) return EBI_OUT_NONE;
     if (rc == EB_FAILED && run->outcome == EBI_OUT_SNOOZE) {
-        e->due_ms = ebi_due(ebi_now_ms(&bus->store), run->snooze_ms);
+        e->due_ms = run->snooze_ms ? ebi_due(ebi_now_ms(&bus->store), run->snooze_ms) : 0;
         return EBI_OUT_SNOOZE;
     }
     if (rc == EB_FAILED && run->outcome != EBI_OUT_NONE)
-        return ebi_attempt_failed(bus, e, &sub->policy, run->error, run->outcome == EBI_OUT_DEAD);
-    return ebi_attempt_failed(bus, e, &sub->policy, eb_strerror(rc), 0);
+        return ebi_attempt_failed(bus, e, sub, run->error, run->outcome == EBI_OUT_DEAD);
+    return ebi_attempt_failed(bus, e, sub, eb_strerror(rc), 0);
 }
 
 /* Whether the handler forked and this is the child. The file is the parent's, and the lock may be
@@ -4809,8 +6134,7 @@ EBI_FN int ebi_attempt_call(eb_bus *bus, ebi_run *run, ebi_sub *sub)
     run->outcome = EBI_OUT_NONE;
     run->error[0] = 0;
     run->deadline_us = -1;
-    if (limit >= 0 && limit < INT64_MAX / 2000 - now_us / 1000)
-        run->deadline_us = now_us + limit * 1000;
+    if (limit >= 0 && limit < INT64_MAX / 4000) run->deadline_us = ebi_add(now_us, ebi_us(limit));
     run->pub.max_attempts = sub->policy.max_retries + 1;
     run->pub.deadline_ms = run->deadline_us < 0 ? EB_NONE : ebi_add(ebi_now_ms(store), limit);
     if (run->deadline_us >= 0) ebi_keeper_by(bus, run->deadline_us);
@@ -4838,8 +6162,17 @@ EBI_FN int ebi_attempt_call(eb_bus *bus, ebi_run *run, ebi_sub *sub)
 EBI_FN void ebi_batch_adapt(eb_bus *bus, int64_t took_us)
 {
     if (took_us > EBI_FAST_US) bus->batch = 1;
-    else if (!bus->claimed && (bus->ready || bus->disk_more) && bus->batch < EB_CLAIM_MAX)
+    else if (!bus->claimed.head && bus->batch < EB_CLAIM_MAX &&
+             (bus->win.ready.head || bus->win.disk_more || bus->looks.head ||
+              bus->win.next_due_ms <= ebi_now_ms(&bus->store)))
         bus->batch *= 2;
+}
+
+/* The suspect has returned: the others have as long as it took. Lock held. */
+EBI_FN void ebi_attempt_cleared(eb_bus *bus, int64_t took_us)
+{
+    bus->solo = 0;
+    bus->win.rest_us = ebi_add(ebi_mono_us(&bus->store), took_us > 0 ? took_us : 0);
 }
 
 /* Runs all handlers of e, in order, until one fails. Lock held on entry and exit. Returns 1 if the
@@ -4873,16 +6206,14 @@ EBI_FN int ebi_attempt(eb_bus *bus, ebi_run *run, ebi_entry *e)
         while (*at != run) at = &(*at)->next;
         *at = run->next;
         bus->running--;
-        if (e->suspect) bus->solo = 0;
+        if (e->suspect) ebi_attempt_cleared(bus, ebi_mono_us(&bus->store) - start_us);
         if (outcome == EBI_OUT_NONE) outcome = EBI_OUT_DONE;
+        if (outcome == EBI_OUT_DONE) e->due_ms = EBI_NOT_DUE;
         if (called == 0) { /* the last one that matched was unsubscribed: back, untried */
             outcome = EBI_OUT_RELEASE;
-            e->due_ms = ebi_now_ms(&bus->store);
+            e->due_ms = e->suspect ? EBI_NOT_DUE : 0;
         }
-        bus->delivered += outcome == EBI_OUT_DONE;
-        bus->failed_attempts += outcome == EBI_OUT_RETRY || outcome == EBI_OUT_DEAD;
-        bus->died += outcome == EBI_OUT_DEAD;
-        if (called == 0) ebi_due_at(bus, e->due_ms);
+        ebi_key_leave(bus, e, outcome == EBI_OUT_DONE || outcome == EBI_OUT_DEAD);
         ebi_batch_adapt(bus, ebi_mono_us(&bus->store) - start_us);
         urgent = ebi_outcome_push(bus, e, outcome);
     }
@@ -4906,7 +6237,7 @@ EBI_FN eb_result ebi_run_answer(eb_delivery *delivery, int outcome, const char *
     return EB_FAILED;
 }
 
-/* The run of this thread, if it is inside a handler of this bus. Lock held. */
+/* The run of this thread, if it is inside a handler of this bus. Lock held. See ebi_inside(). */
 EBI_FN ebi_run *ebi_run_here(eb_bus *bus)
 {
     ebi_run *r;
@@ -4917,6 +6248,13 @@ EBI_FN ebi_run *ebi_run_here(eb_bus *bus)
     for (w = bus->all_workers; w; w = w->next)
         if (w->run.sub && ebi_thread_same(w->run.thread, self)) return &w->run;
     return NULL;
+}
+
+/* Whether this thread must not wait for the bus: it is in one of its handlers, or in its logger.
+** Lock held. */
+EBI_FN int ebi_inside(eb_bus *bus)
+{
+    return ebi_log_speaker == &bus->store || ebi_run_here(bus) != NULL;
 }
 
 /* ===========================================================================
@@ -4930,7 +6268,8 @@ EBI_FN void ebi_subs_resume(eb_bus *bus)
 {
     ebi_sub *s;
     for (s = bus->subs; s; s = s->next) s->paused = 0;
-    ebi_claim_rescan(bus);
+    if (bus->claiming) bus->rescan |= 1;
+    else if (bus->win.parked_paused) ebi_window_lap(bus);
 }
 
 EBI_FN void *ebi_worker_main(void *arg)
@@ -4942,16 +6281,15 @@ EBI_FN void *ebi_worker_main(void *arg)
     int last, urgent;
     ebi_mutex_lock(&bus->store.lock);
     while (bus->state == EBI_STARTED) {
-        e = ebi_entry_pop(&bus->claimed, &bus->claimed_last);
+        e = ebi_list_pop(&bus->claimed);
         if (e) {
-            bus->claimed_count--;
-            if (bus->idle > 0 && (bus->claimed || ebi_claim_due_now(bus)))
+            if (bus->idle > 0 && (bus->claimed.head || ebi_claim_due_now(bus)))
                 ebi_cond_signal(&bus->work); /* there is more: one wakes the next */
             urgent = ebi_attempt(bus, &w->run, e);
             if (w->run.lost) break;
             if (urgent) {
                 ebi_mutex_unlock(&bus->store.lock);
-                ebi_engine_flush(bus);
+                ebi_engine_flush(bus, ebi_bus_until(bus));
                 ebi_mutex_lock(&bus->store.lock);
             }
         } else if (ebi_claim_due_now(bus)) {
@@ -5011,7 +6349,8 @@ EBI_FN void ebi_run_lose(eb_bus *bus, ebi_run *run)
     while (*at != run) at = &(*at)->next;
     *at = run->next;
     bus->running--;
-    if (run->entry->suspect) bus->solo = 0;
+    if (run->entry->suspect) ebi_attempt_cleared(bus, 0);
+    ebi_key_leave(bus, run->entry, 0); /* who was given up no longer holds its key */
     run->lost = 1;
     bus->batch = 1;
     for (w = bus->all_workers; w; w = w->next) {
@@ -5039,18 +6378,26 @@ EBI_FN void ebi_keeper_timeout(eb_bus *bus, ebi_run *run)
     bus->timed_out = e->token; /* still held, though no longer in `runs` */
     ebi_mutex_unlock(&store->lock);
     snprintf(text, sizeof text, "timed out after %lld ms", (long long)sub->timeout_ms);
-    outcome = ebi_attempt_failed(bus, e, &sub->policy, text, 0);
+    outcome = ebi_attempt_failed(bus, e, sub, text, 0);
     if (paused)
         ebi_log_note(store, EB_LOG_ERROR, "too many handlers never returned: subscription paused",
                      sub->pattern);
     ebi_mutex_lock(&store->lock);
     sub->keep--;
     ebi_sub_release(bus, sub);
-    bus->failed_attempts++;
-    bus->died += outcome == EBI_OUT_DEAD;
     urgent = ebi_outcome_push(bus, e, outcome);
     bus->timed_out = 0;
     if (urgent) bus->outcome_since_us = 0; /* the keeper, which is who we are, flushes it now */
+}
+
+/* Whether the file is another one than we knew, see ebi_publish_last(). By the leader. */
+EBI_FN void ebi_look_replaced(eb_bus *bus)
+{
+    eb_store *store = &bus->store;
+    int64_t seq;
+    if (ebi_db_run(store, &store->writer, EBI_SQL_READ) != SQLITE_OK) return;
+    ebi_publish_last(bus, &seq);
+    ebi_db_rollback(store, &store->writer);
 }
 
 /* Looks for what other processes did. No lock held. */
@@ -5066,12 +6413,16 @@ EBI_FN void ebi_look_outside(eb_bus *bus)
              : SQLITE_CANTOPEN;
     if (rc == SQLITE_OK) store->moved = ebi_db_moved(&store->writer);
     changed = rc == SQLITE_OK && version != store->data_version;
-    if (changed) store->data_version = version;
+    if (changed) {
+        store->data_version = version;
+        ebi_claims_check(bus);
+        ebi_look_replaced(bus);
+    }
     ebi_writer_leave(store);
     if (!changed) return;
     ebi_mutex_lock(&store->lock);
-    bus->disk_more = 1;
-    bus->next_due_ms = 0; /* the next claim finds out */
+    bus->win.disk_more = 1;
+    bus->win.next_due_ms = 0; /* the next claim finds out */
     ebi_waiters_hit(bus, 0, EB_EMPTY);
     ebi_cond_signal(&bus->work);
     ebi_cond_broadcast(&bus->news);
@@ -5126,15 +6477,12 @@ EBI_FN void ebi_release_claims(eb_bus *bus)
 {
     ebi_entry *e;
     EB_ASSERT(bus->state != EBI_STARTED && !bus->claiming);
-    while ((e = ebi_entry_pop(&bus->claimed, &bus->claimed_last)) != NULL) {
-        bus->claimed_count--;
-        e->due_ms = ebi_now_ms(&bus->store);
+    while ((e = ebi_list_pop(&bus->claimed)) != NULL) {
+        ebi_key_leave(bus, e, 0);
+        e->due_ms = EBI_NOT_DUE; /* the next start reads everything */
         ebi_outcome_push(bus, e, EBI_OUT_RELEASE);
     }
-    ebi_entries_free(&bus->store, bus->ready);
-    bus->ready = bus->ready_last = NULL;
-    bus->ready_count = 0;
-    bus->ready_bytes = 0;
+    ebi_list_free(&bus->store, &bus->win.ready);
 }
 
 /* The end of a bus: outcomes on disk, file no longer owned. No lock held; by the keeper, or by the
@@ -5152,7 +6500,7 @@ EBI_FN void ebi_bus_finish(eb_bus *bus)
     ebi_mutex_lock(&store->lock);
     ebi_release_claims(bus);
     ebi_mutex_unlock(&store->lock);
-    if (ebi_engine_flush(bus) != EB_OK)
+    if (ebi_engine_flush(bus, ebi_bus_until(bus)) != EB_OK)
         ebi_log_note(store, EB_LOG_ERROR, "last outcomes not recorded: they will run again",
                      ebi_error_text);
     ebi_db_close(&bus->owner);
@@ -5167,6 +6515,7 @@ EBI_FN void ebi_bus_finish(eb_bus *bus)
 ** the time has to be read again; else it says by when it wants to be asked again. */
 typedef struct ebi_keeper {
     int64_t now_us, next_us, poll_us, hire_us;
+    int hire_failed;
 } ebi_keeper;
 
 EBI_FN void ebi_keeper_again(ebi_keeper *k, int64_t at_us)
@@ -5186,8 +6535,18 @@ EBI_FN int ebi_keeper_deadlines(eb_bus *bus, ebi_keeper *k)
 EBI_FN int ebi_keeper_hire(eb_bus *bus, ebi_keeper *k)
 {
     if (bus->state != EBI_STARTED || bus->workers_alive >= bus->workers) return 0;
-    if (k->hire_us <= k->now_us && ebi_worker_start(bus)) return 1;
-    if (k->hire_us <= k->now_us) k->hire_us = k->now_us + 1000000;
+    if (k->hire_us <= k->now_us && ebi_worker_start(bus)) {
+        k->hire_failed = 0;
+        return 1;
+    }
+    if (k->hire_us <= k->now_us) {
+        k->hire_us = k->now_us + 1000000;
+        if (!k->hire_failed)
+            ebi_log_later(&bus->store, EB_LOG_WARN, "cannot start a thread in the place of a lost one",
+                          "%d of %d workers are left; tried again every second",
+                          bus->workers_alive, bus->workers);
+        k->hire_failed = 1;
+    }
     ebi_keeper_again(k, k->hire_us);
     return 0;
 }
@@ -5196,13 +6555,24 @@ EBI_FN int ebi_keeper_hire(eb_bus *bus, ebi_keeper *k)
 EBI_FN int ebi_keeper_acks(eb_bus *bus, ebi_keeper *k)
 {
     int64_t due_us = bus->retry_at_us;
-    if (!bus->outcomes) return 0;
+    if (!bus->outcomes.head) return 0;
     if (due_us == 0) due_us = bus->outcome_since_us + EB_ACK_DELAY_MS * 1000;
     ebi_keeper_again(k, due_us);
     if (due_us > k->now_us) return 0;
     ebi_mutex_unlock(&bus->store.lock);
-    if (ebi_engine_flush(bus) != EB_OK)
+    if (ebi_engine_flush(bus, ebi_bus_until(bus)) != EB_OK)
         ebi_log_note(&bus->store, EB_LOG_ERROR, "cannot record outcomes yet", ebi_error_text);
+    ebi_mutex_lock(&bus->store.lock);
+    return 1;
+}
+
+/* What others left for the log. */
+EBI_FN int ebi_keeper_notes(eb_bus *bus, ebi_keeper *k)
+{
+    (void)k;
+    if (bus->store.note_count == 0) return 0;
+    ebi_mutex_unlock(&bus->store.lock);
+    ebi_log_flush(&bus->store);
     ebi_mutex_lock(&bus->store.lock);
     return 1;
 }
@@ -5211,11 +6581,12 @@ EBI_FN int ebi_keeper_acks(eb_bus *bus, ebi_keeper *k)
 EBI_FN int ebi_keeper_files(eb_bus *bus, ebi_keeper *k)
 {
     int checkpoint = bus->checkpoint;
-    if (k->poll_us == 0) k->poll_us = k->now_us + bus->idle_poll_ms * 1000;
+    if (k->poll_us == 0) k->poll_us = ebi_add(k->now_us, ebi_us(bus->idle_poll_ms));
     if (bus->idle_poll_ms >= 0) ebi_keeper_again(k, k->poll_us);
     if (!checkpoint && !bus->look && (bus->idle_poll_ms < 0 || k->poll_us > k->now_us)) return 0;
     if (checkpoint) bus->checkpoint = 0;
-    else bus->look = 0, k->poll_us = 0;
+    if (!checkpoint) bus->look = 0;
+    if (!checkpoint) k->poll_us = 0;
     ebi_mutex_unlock(&bus->store.lock);
     if (checkpoint) ebi_keeper_checkpoint(bus);
     else ebi_look_outside(bus);
@@ -5230,8 +6601,8 @@ EBI_FN int ebi_keeper_due(eb_bus *bus, ebi_keeper *k)
     if (bus->retry_at_us > k->now_us) ebi_keeper_again(k, bus->retry_at_us);
     if (bus->state == EBI_STARTED && bus->idle > 0 && ebi_claim_due_now(bus)) {
         ebi_cond_signal(&bus->work);
-    } else if (bus->next_due_ms != INT64_MAX) {
-        wait_ms = bus->next_due_ms - ebi_now_ms(&bus->store);
+    } else if (bus->win.next_due_ms != INT64_MAX) {
+        wait_ms = bus->win.next_due_ms - ebi_now_ms(&bus->store);
         if (wait_ms > 0 && wait_ms < 3600000) ebi_keeper_again(k, k->now_us + wait_ms * 1000);
     }
     return 0;
@@ -5249,7 +6620,8 @@ EBI_FN void *ebi_keeper_main(void *arg)
         k.now_us = ebi_mono_us(store);
         k.next_us = k.now_us + INT64_C(3600000000);
         if (ebi_keeper_deadlines(bus, &k) || ebi_keeper_hire(bus, &k) ||
-            ebi_keeper_acks(bus, &k) || ebi_keeper_files(bus, &k) || ebi_keeper_due(bus, &k))
+            ebi_keeper_acks(bus, &k) || ebi_keeper_notes(bus, &k) || ebi_keeper_files(bus, &k) ||
+            ebi_keeper_due(bus, &k))
             continue;
         bus->keeper_until_us = k.next_us;
         ebi_cond_wait(&bus->keeper, &store->lock, k.next_us - k.now_us);
@@ -5300,15 +6672,14 @@ EBI_FN void ebi_pump_leave(eb_bus *bus)
 ** was nothing to do, 1 if it only looked, 2 if it ran one. */
 EBI_FN int ebi_pump_one(eb_bus *bus)
 {
-    ebi_entry *e = ebi_entry_pop(&bus->claimed, &bus->claimed_last);
+    ebi_entry *e = ebi_list_pop(&bus->claimed);
     EB_ASSERT(bus->pumping && !bus->workers);
     if (!e && !ebi_claim_due_now(bus)) return 0;
     if (!e) {
         ebi_claim_some(bus);
-        e = ebi_entry_pop(&bus->claimed, &bus->claimed_last);
+        e = ebi_list_pop(&bus->claimed);
     }
     if (!e) return 1;
-    bus->claimed_count--;
     ebi_attempt(bus, &bus->main_run, e);
     return 2;
 }
@@ -5323,9 +6694,9 @@ EBI_FN eb_result ebi_pump_forked(const eb_bus *bus)
 EBI_FN eb_result ebi_pump_flush(eb_bus *bus)
 {
     eb_result rc = ebi_pump_forked(bus);
-    if (rc != EB_OK || !bus->outcomes) return rc;
+    if (rc != EB_OK || !bus->outcomes.head) return rc;
     ebi_mutex_unlock(&bus->store.lock);
-    rc = ebi_engine_flush(bus);
+    rc = ebi_engine_flush(bus, ebi_bus_until(bus));
     ebi_mutex_lock(&bus->store.lock);
     return rc;
 }
@@ -5336,9 +6707,9 @@ EBI_FN int64_t ebi_pump_next(eb_bus *bus)
     int64_t now = ebi_now_ms(&bus->store);
     if (bus->retry_at_us && ebi_mono_us(&bus->store) < bus->retry_at_us)
         return (bus->retry_at_us - ebi_mono_us(&bus->store)) / 1000 + 1;
-    if (bus->claimed || bus->ready || bus->disk_more) return 0;
-    if (bus->next_due_ms == INT64_MAX) return -1;
-    return bus->next_due_ms > now ? bus->next_due_ms - now : 0;
+    if (bus->claimed.head || bus->chained || ebi_claim_due_now(bus)) return 0;
+    if (bus->win.next_due_ms == INT64_MAX) return -1;
+    return bus->win.next_due_ms > now ? bus->win.next_due_ms - now : 0;
 }
 
 /* The body of eb_pump: at least one event, then more until the deadline; then everything on disk.
@@ -5369,7 +6740,7 @@ EBI_FN void ebi_pump_turn(eb_bus *bus, int64_t deadline_ms)
 {
     int64_t next, left;
     if (ebi_pump_one(bus)) {
-        if (bus->waiters || !bus->claimed) ebi_pump_flush(bus);
+        if (bus->waiters || !bus->claimed.head) ebi_pump_flush(bus);
         return;
     }
     ebi_pump_flush(bus);
@@ -5476,36 +6847,85 @@ EBI_FN eb_result ebi_wait_for(eb_bus *bus, ebi_waiter *w, const char *id, int64_
         if (pump) {
             ebi_pump_turn(bus, deadline_ms);
         } else {
-            ebi_cond_wait(&w->cond, &store->lock, (left < poll ? left : poll) * 1000);
+            ebi_cond_wait(&w->cond, &store->lock, ebi_us(left < poll ? left : poll));
             w->hit = 1;
         }
     }
     return rc;
 }
 
-/* 1 if nothing is left to do, 0 if something is, negative: an error. No lock held. */
-EBI_FN int ebi_drained(eb_bus *bus)
+/* Whether memory has something to do. Lock held. */
+EBI_FN int ebi_drain_busy(const eb_bus *bus)
+{
+    const ebi_window *w = &bus->win;
+    return w->ready.head || bus->claimed.head || bus->chained || bus->running || bus->claiming ||
+           bus->outcomes.head || bus->taking.head || bus->looks.head || ebi_window_lapping(w) ||
+           bus->timed_out;
+}
+
+/* Whether an event waits for a subscription that is paused: EB_ERR_STATE and its name. Looks at what
+** was passed over, in slices, only if something was for that reason. No lock held. */
+EBI_FN eb_result ebi_drain_paused(eb_bus *bus)
 {
     eb_store *store = &bus->store;
+    ebi_db *db;
+    sqlite3_stmt *s;
+    const ebi_sub *sub;
+    int64_t seq = 0, before = -1;
+    eb_result rc = EB_OK;
+    while (rc == EB_OK && seq != before) {
+        before = seq;
+        rc = ebi_reader_enter(store, &db);
+        s = rc == EB_OK ? ebi_db_stmt(store, db, EBI_SQL_WAITING) : NULL;
+        if (s) sqlite3_bind_int64(s, 1, seq);
+        while (s && rc == EB_OK && sqlite3_step(s) == SQLITE_ROW) {
+            const char *type = ebi_column(s, 1);
+            seq = sqlite3_column_int64(s, 0);
+            ebi_mutex_lock(&store->lock);
+            for (sub = bus->subs; sub && type; sub = sub->next)
+                if (sub->paused && ebi_glob(sub->pattern, type)) break;
+            if (sub && type)
+                rc = ebi_error(EB_ERR_STATE, "events wait for the subscription %s, which is paused: "
+                               "too many of its handlers never returned", sub->pattern);
+            ebi_mutex_unlock(&store->lock);
+        }
+        if (s) sqlite3_reset(s);
+        ebi_reader_leave(store, db);
+    }
+    return rc;
+}
+
+/* Whether anything is left to do: EB_OK no, EB_EMPTY yes, else an error. What memory has passed over
+** is not looked at again; the rest is three looks at an index, through the reader, so that neither a
+** publisher nor a foreign lock is in the way. No lock held. */
+EBI_FN eb_result ebi_drained(eb_bus *bus)
+{
+    eb_store *store = &bus->store;
+    ebi_db *db;
     sqlite3_stmt *s;
     int64_t cursor;
-    int code = SQLITE_ERROR, busy;
-    ebi_writer_enter(store);
+    int code = SQLITE_ERROR, busy, paused, left = 0;
+    eb_result rc;
     ebi_mutex_lock(&store->lock);
-    busy = bus->ready || bus->claimed || bus->running || bus->outcomes || bus->claiming;
-    cursor = bus->cursor;
+    busy = ebi_drain_busy(bus);
+    cursor = bus->win.cursor;
+    paused = bus->win.parked_paused;
     ebi_mutex_unlock(&store->lock);
-    if (!busy) {
-        s = store->writer.handle ? ebi_db_stmt(store, &store->writer, EBI_SQL_UNFINISHED) : NULL;
-        if (s) {
-            sqlite3_bind_int64(s, 1, cursor);
-            code = sqlite3_step(s);
-            sqlite3_reset(s);
-        }
+    if (busy) return EB_EMPTY;
+    rc = ebi_reader_enter(store, &db);
+    s = rc == EB_OK ? ebi_db_stmt(store, db, EBI_SQL_UNFINISHED) : NULL;
+    if (rc == EB_OK && s) {
+        sqlite3_bind_int64(s, 1, cursor);
+        code = sqlite3_step(s);
+        if (code == SQLITE_ROW) left = sqlite3_column_int(s, 0);
+        sqlite3_reset(s);
     }
-    ebi_writer_leave(store);
-    if (busy || code == SQLITE_ROW) return 0;
-    return code == SQLITE_DONE ? 1 : -1;
+    if (rc == EB_OK && code != SQLITE_ROW)
+        rc = ebi_db_error(db, s ? code : ebi_db_code(db), "looking for unfinished events");
+    ebi_reader_leave(store, db);
+    if (rc != EB_OK) return rc;
+    if (left) return EB_EMPTY;
+    return paused ? ebi_drain_paused(bus) : EB_OK;
 }
 
 /* Lock held on entry and exit. */
@@ -5513,23 +6933,27 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
 {
     eb_store *store = &bus->store;
     eb_result rc = EB_OK;
-    int pump = !bus->workers, late = deadline_ms <= ebi_mono_ms(store), drained;
+    int pump = !bus->workers, late = deadline_ms <= ebi_mono_ms(store);
     int64_t left;
     if (pump && (rc = ebi_pump_enter(bus)) != EB_OK) return rc;
+    if (pump) bus->pump_until_us = ebi_us(deadline_ms);
     bus->drainers++;
     for (;;) {
         if ((rc = ebi_pump_forked(bus)) != EB_OK) break;
-        if (!bus->ready && !bus->claimed && !bus->running && !bus->claiming) {
-            if (bus->outcomes) ebi_pump_flush(bus);
-            ebi_mutex_unlock(&store->lock);
-            drained = ebi_drained(bus);
-            ebi_mutex_lock(&store->lock);
-            if (drained > 0) break;
+        if (bus->outcomes.head && pump) ebi_pump_flush(bus);
+        if (bus->outcomes.head && !bus->retry_at_us) { /* the keeper commits them now */
+            bus->outcome_since_us = 0;
+            ebi_keeper_wake(bus);
         }
+        ebi_mutex_unlock(&store->lock);
+        rc = ebi_drained(bus);
+        ebi_mutex_lock(&store->lock);
+        if (rc == EB_OK || rc == EB_ERR_STATE) break;
         if (bus->state != EBI_STARTED) {
             rc = ebi_error(EB_ERR_SHUTDOWN, "the bus is shutting down");
             break;
         }
+        if (rc != EB_EMPTY && (rc == EB_ERR_CORRUPT || rc == EB_ERR_SCHEMA)) break;
         rc = ebi_engine_hopeless(bus);
         if (rc != EB_OK) break;
         left = deadline_ms == INT64_MAX ? 1000 : deadline_ms - ebi_mono_ms(store);
@@ -5542,6 +6966,7 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
         else ebi_cond_wait(&bus->news, &store->lock, (left < 1000 ? left : 1000) * 1000);
     }
     bus->drainers--;
+    bus->pump_until_us = 0;
     if (pump) ebi_pump_leave(bus);
     return rc;
 }
@@ -5759,7 +7184,7 @@ EBI_FN void ebi_sub_after(eb_store *store, void *arg, eb_result rc)
     EB_ASSERT(!s->removed && s->calls == 0);
     if (rc != EB_OK) return;
     ebi_subs_add(bus, s);
-    ebi_claim_rescan(bus);
+    if (bus->state == EBI_STARTED) ebi_claim_welcome(bus, s->pattern);
 }
 
 EBI_FN eb_result ebi_sub_delete(eb_store *store, void *arg)
@@ -5777,11 +7202,11 @@ EBI_FN eb_result ebi_sub_delete(eb_store *store, void *arg)
 EBI_FN eb_result ebi_sub_wait(eb_bus *bus, const ebi_sub *s)
 {
     int64_t deadline = ebi_deadline(&bus->store, bus->shutdown_timeout_ms), left;
-    if (ebi_run_here(bus)) return EB_OK;
+    if (ebi_inside(bus)) return EB_OK;
     while (s->calls > 0) {
         left = deadline == INT64_MAX ? 1000 : deadline - ebi_mono_ms(&bus->store);
         if (left <= 0) return ebi_error(EB_ERR_TIMEOUT, "a call of the handler is still running");
-        ebi_cond_wait(&bus->news, &bus->store.lock, left * 1000);
+        ebi_cond_wait(&bus->news, &bus->store.lock, ebi_us(left));
     }
     return EB_OK;
 }
@@ -5845,9 +7270,7 @@ EBI_FN eb_result ebi_bus_begin(eb_bus *bus)
     int i, ok = 1;
     EB_ASSERT(bus->state == EBI_STARTING);
     ebi_mutex_lock(&bus->store.lock);
-    bus->cursor = 0;
-    bus->disk_more = 1;
-    bus->next_due_ms = 0; /* the first claim finds out */
+    ebi_window_forget(bus); /* the first claims find out */
     bus->state = EBI_STARTED;
     for (i = 0; i < bus->workers && ok; i++) ok = ebi_worker_start(bus);
     if (ok && bus->workers) ok = ebi_thread_start(&bus->keeper_thread, ebi_keeper_main, bus) == 0;
@@ -5886,7 +7309,7 @@ EBI_FN eb_result ebi_stop_threads(eb_bus *bus)
             bus->abandon = 1; /* the keeper gives up on what still runs, and finishes */
             ebi_cond_signal(&bus->keeper);
         }
-        ebi_cond_wait(&bus->news, &bus->store.lock, left <= 0 ? -1 : left * 1000);
+        ebi_cond_wait(&bus->news, &bus->store.lock, left <= 0 ? -1 : ebi_us(left));
     }
     if (bus->workers_started && !bus->joining) {
         bus->joining = 1;
@@ -5898,7 +7321,7 @@ EBI_FN eb_result ebi_stop_threads(eb_bus *bus)
     while (bus->lost_workers > 0 && !bus->abandon) { /* those that timed out before */
         left = deadline == INT64_MAX ? 1000 : deadline - ebi_mono_ms(&bus->store);
         if (left <= 0) bus->abandon = 1;
-        else ebi_cond_wait(&bus->news, &bus->store.lock, left * 1000);
+        else ebi_cond_wait(&bus->news, &bus->store.lock, ebi_us(left));
     }
     if (bus->lost_workers > 0)
         return ebi_error(EB_ERR_TIMEOUT, "%d handlers are still running", bus->lost_workers);
@@ -5913,7 +7336,7 @@ EBI_FN eb_result ebi_stop_pump(eb_bus *bus)
     while (bus->state != EBI_STOPPED && bus->pumping) {
         left = deadline == INT64_MAX ? 1000 : deadline - ebi_mono_ms(&bus->store);
         if (left <= 0) return ebi_error(EB_ERR_TIMEOUT, "a thread is still pumping");
-        ebi_cond_wait(&bus->news, &bus->store.lock, left * 1000);
+        ebi_cond_wait(&bus->news, &bus->store.lock, ebi_us(left));
     }
     if (bus->state == EBI_STOPPED) return EB_OK;
     bus->pumping = 1;
@@ -5934,9 +7357,12 @@ EBI_FN void ebi_bus_free(eb_bus *bus)
         s->calls = s->keep = 0;
         ebi_sub_release(bus, s);
     }
-    ebi_entries_free(&bus->store, bus->outcomes);
-    ebi_entries_free(&bus->store, bus->claimed);
-    ebi_entries_free(&bus->store, bus->ready);
+    ebi_list_free(&bus->store, &bus->outcomes);
+    ebi_list_free(&bus->store, &bus->claimed);
+    ebi_list_free(&bus->store, &bus->looks);
+    ebi_list_free(&bus->store, &bus->win.ready);
+    ebi_types_clear(bus, &bus->win.parked);
+    ebi_types_clear(bus, &bus->unmatched_types);
     if (bus->policy.schedule_ms) ebi_free(&a, bus->policy.schedule_ms);
     ebi_free(&a, bus->by_type);
     if (bus->conds > 0) ebi_cond_fini(&bus->work);
@@ -5957,10 +7383,10 @@ EBI_FN eb_result ebi_bus_check(eb_bus *bus)
 ** >>inspector   Lists, dead letters, figures                        [private]
 ** ======================================================================== */
 
-typedef struct ebi_list { /* grows while rows are read; each item has one block for its texts */
+typedef struct ebi_rows { /* grows while rows are read; each item has one block for its texts */
     eb_event_list *out;
     size_t cap;
-} ebi_list;
+} ebi_rows;
 
 EBI_FN eb_status ebi_status_of(const char *text)
 {
@@ -5969,7 +7395,7 @@ EBI_FN eb_status ebi_status_of(const char *text)
 }
 
 /* The list carries a copy of the allocator that frees it: it may outlive the store. */
-EBI_FN eb_result ebi_list_init(eb_store *store, eb_event_list *out)
+EBI_FN eb_result ebi_rows_init(eb_store *store, eb_event_list *out)
 {
     eb_allocator *a = (eb_allocator *)ebi_alloc(&store->allocator, sizeof *a);
     memset(out, 0, sizeof *out);
@@ -5980,7 +7406,7 @@ EBI_FN eb_result ebi_list_init(eb_store *store, eb_event_list *out)
 }
 
 /* Room for one more. */
-EBI_FN int ebi_list_grow(eb_store *store, ebi_list *list)
+EBI_FN int ebi_rows_grow(eb_store *store, ebi_rows *list)
 {
     size_t cap = list->cap ? list->cap * 2 : 16;
     const eb_allocator *a = &store->allocator;
@@ -5994,15 +7420,15 @@ EBI_FN int ebi_list_grow(eb_store *store, ebi_list *list)
 }
 
 /* Appends the row of s (EBI_SQL_LIST_...). 0: out of memory. */
-EBI_FN int ebi_list_add(eb_store *store, ebi_list *list, sqlite3_stmt *s)
+EBI_FN int ebi_rows_add(eb_store *store, ebi_rows *list, sqlite3_stmt *s)
 {
     const char *field[9], *id;
     size_t len[9], size = 1;
     eb_event *e;
     char *block;
     int i;
-    EB_ASSERT(sqlite3_column_count(s) == 15);
-    if (!ebi_list_grow(store, list)) return 0;
+    EB_ASSERT(sqlite3_column_count(s) == 17);
+    if (!ebi_rows_grow(store, list)) return 0;
     for (i = 0; i < 8; i++) { /* type payload metadata ordering idempotency producer sub errors */
         field[i] = ebi_column(s, 7 + i);
         len[i] = (size_t)sqlite3_column_bytes(s, 7 + i);
@@ -6029,19 +7455,21 @@ EBI_FN int ebi_list_add(eb_store *store, ebi_list *list, sqlite3_stmt *s)
     e->created_at_ms = ebi_time_parse(ebi_column(s, 3));
     e->updated_at_ms = ebi_time_parse(ebi_column(s, 4));
     e->dlq_at_ms = ebi_time_parse(ebi_column(s, 5));
+    e->due_ms = sqlite3_column_int64(s, 15);
+    e->claimed_ms = ebi_time_parse(ebi_column(s, 16));
     list->out->count++;
     return 1;
 }
 
 /* Reads all rows of a bound statement into out. */
-EBI_FN eb_result ebi_list_read(eb_store *store, ebi_db *db, sqlite3_stmt *s, eb_event_list *out)
+EBI_FN eb_result ebi_rows_read(eb_store *store, ebi_db *db, sqlite3_stmt *s, eb_event_list *out)
 {
-    ebi_list list;
+    ebi_rows list;
     int rc;
     memset(&list, 0, sizeof list);
     list.out = out;
     while ((rc = sqlite3_step(s)) == SQLITE_ROW) {
-        if (ebi_list_add(store, &list, s)) continue;
+        if (ebi_rows_add(store, &list, s)) continue;
         rc = ebi_db_no_event(s, 6);
         break;
     }
@@ -6054,11 +7482,12 @@ EBI_FN eb_result ebi_list_read(eb_store *store, ebi_db *db, sqlite3_stmt *s, eb_
 typedef struct ebi_filter {
     eb_query q;
     int64_t seq; /* of q.id, 0: no such id */
+    unsigned statuses; /* 0: all */
     char from[EBI_TIME_LEN + 1], to[EBI_TIME_LEN + 1];
     int any; /* some filter is set */
 } ebi_filter;
 
-EBI_FN eb_result ebi_filter_init(const eb_store *store, const eb_query *q, ebi_filter *f)
+EBI_FN eb_result ebi_filter_init(eb_store *store, const eb_query *q, ebi_filter *f)
 {
     memset(f, 0, sizeof *f);
     if (q) f->q = *q;
@@ -6067,7 +7496,9 @@ EBI_FN eb_result ebi_filter_init(const eb_store *store, const eb_query *q, ebi_f
         return ebi_error(EB_ERR_ARG, "query: a negative number");
     if (f->q.pattern && !ebi_text_name_len(f->q.pattern, EBI_TYPE_MAX))
         return ebi_error(EB_ERR_ARG, "query: the pattern is not 1 to 255 bytes of UTF-8");
-    if (f->q.id) f->seq = ebi_id_seq(store->id_key, f->q.id);
+    if (f->q.statuses > 15) return ebi_error(EB_ERR_ARG, "query: statuses has unknown bits");
+    f->statuses = f->q.statuses == 15 ? 0 : f->q.statuses;
+    if (f->q.id) f->seq = ebi_store_id_seq(store, f->q.id);
     if (f->q.from_ms) ebi_time_text(f->q.from_ms, f->from);
     if (f->q.to_ms) ebi_time_text(f->q.to_ms, f->to);
     f->any = f->q.id || f->q.pattern || f->q.subscription || f->q.after_seq || f->q.from_ms ||
@@ -6077,51 +7508,76 @@ EBI_FN eb_result ebi_filter_init(const eb_store *store, const eb_query *q, ebi_f
 
 EBI_FN void ebi_filter_bind(const ebi_filter *f, sqlite3_stmt *s, int dead)
 {
-    int64_t after = f->q.after_seq;
+    int64_t after = f->q.after_seq, to = INT64_MAX;
+    if (f->q.newest_first && !dead) {
+        to = after > 0 ? after - 1 : INT64_MAX;
+        after = 0;
+    }
     if (f->q.id && f->seq - 1 > after) after = f->seq - 1; /* an id is one row: see ebi_id_seq() */
+    if (f->q.id && f->seq < to) to = f->seq;
     sqlite3_bind_int64(s, 1, after);
-    sqlite3_bind_int64(s, 2, f->q.id ? f->seq : INT64_MAX);
+    sqlite3_bind_int64(s, 2, to);
     ebi_bind_text(s, 9, f->q.id);
     ebi_bind_text(s, 3, f->q.pattern);
     ebi_bind_text(s, 4, f->q.from_ms ? f->from : NULL);
     ebi_bind_text(s, 5, f->q.to_ms ? f->to : NULL);
     if (dead) ebi_bind_text(s, 8, f->q.subscription);
+    else if (sqlite3_bind_parameter_count(s) >= 10) sqlite3_bind_int(s, 10, (int)f->statuses);
 }
 
-/* eb_log_read and eb_dlq_list: the page and the total. */
+/* Which statement reads the page, and which counts; -1: no count is wanted. What is live or dead is
+** found in the small tables: the log has everything that was ever done. */
+EBI_FN void ebi_query_choose(const ebi_filter *f, int dead, int *read, int *count)
+{
+    int small = f->statuses && !(f->statuses & (1u << EB_DONE));
+    if (dead) {
+        *read = EBI_SQL_DLQ_READ;
+        *count = f->any ? EBI_SQL_DLQ_COUNT : EBI_SQL_DLQ_COUNT_ALL;
+    } else {
+        *read = small ? (f->q.newest_first ? EBI_SQL_OPEN_BACK : EBI_SQL_OPEN_READ)
+                      : f->q.newest_first ? EBI_SQL_LOG_BACK : EBI_SQL_LOG_READ;
+        *count = !f->q.want_total ? -1 : small ? EBI_SQL_OPEN_COUNT
+                 : f->statuses ? EBI_SQL_LOG_COUNT_STATUS : EBI_SQL_LOG_COUNT;
+    }
+}
+
+/* The page and the total of one snapshot. */
+EBI_FN eb_result ebi_query_page(eb_store *store, ebi_db *db, const ebi_filter *f, int dead,
+                                eb_event_list *out)
+{
+    int read, count, code;
+    sqlite3_stmt *s, *c;
+    eb_result rc;
+    ebi_query_choose(f, dead, &read, &count);
+    s = ebi_db_stmt(store, db, read);
+    c = s && count >= 0 ? ebi_db_stmt(store, db, count) : NULL;
+    if (!s || (count >= 0 && !c)) return ebi_db_error(db, ebi_db_code(db), "reading events");
+    ebi_filter_bind(f, s, dead);
+    sqlite3_bind_int(s, 6, f->q.limit ? f->q.limit : 100);
+    sqlite3_bind_int(s, 7, f->q.offset);
+    rc = ebi_rows_read(store, db, s, out);
+    out->total = -1;
+    if (rc != EB_OK || !c) return rc;
+    if (count != EBI_SQL_DLQ_COUNT_ALL) ebi_filter_bind(f, c, dead);
+    if (sqlite3_step(c) == SQLITE_ROW) out->total = sqlite3_column_int64(c, 0);
+    code = sqlite3_reset(c);
+    return code == SQLITE_OK ? EB_OK : ebi_db_error(db, code, "counting events");
+}
+
+/* eb_log_read and eb_dlq_list. */
 EBI_FN eb_result ebi_query_run(eb_store *store, const eb_query *query, eb_event_list *out, int dead)
 {
     ebi_filter f;
     ebi_db *db;
-    sqlite3_stmt *s, *c;
-    int code = SQLITE_OK;
     eb_result rc = ebi_store_check(store);
     if (!out) return rc == EB_OK ? ebi_error(EB_ERR_ARG, "out is NULL") : rc;
     memset(out, 0, sizeof *out);
     if (rc == EB_OK) rc = ebi_filter_init(store, query, &f);
-    if (rc == EB_OK) rc = ebi_list_init(store, out);
+    if (rc == EB_OK) rc = ebi_rows_init(store, out);
     if (rc != EB_OK) return rc;
-    rc = ebi_reader_enter(store, &db);
-    if (rc == EB_OK) {
-        s = ebi_db_stmt(store, db, dead ? EBI_SQL_DLQ_READ : EBI_SQL_LOG_READ);
-        c = !s ? NULL /* the error is the last statement's */
-               : ebi_db_stmt(store, db, !dead   ? EBI_SQL_LOG_COUNT
-                                        : f.any ? EBI_SQL_DLQ_COUNT
-                                                : EBI_SQL_DLQ_COUNT_ALL);
-        if (!c) {
-            rc = ebi_db_error(db, ebi_db_code(db), "reading events");
-        } else {
-            ebi_filter_bind(&f, s, dead);
-            if (!dead || f.any) ebi_filter_bind(&f, c, dead);
-            sqlite3_bind_int(s, 6, f.q.limit ? f.q.limit : 100);
-            sqlite3_bind_int(s, 7, f.q.offset);
-            rc = ebi_list_read(store, db, s, out);
-            if (sqlite3_step(c) == SQLITE_ROW) out->total = sqlite3_column_int64(c, 0);
-            code = sqlite3_reset(c);
-            if (rc == EB_OK && code != SQLITE_OK) rc = ebi_db_error(db, code, "counting events");
-        }
-    }
-    ebi_reader_leave(store, db);
+    rc = ebi_snapshot_enter(store, &db);
+    if (rc == EB_OK) rc = ebi_query_page(store, db, &f, dead, out);
+    ebi_snapshot_leave(store, db);
     if (rc != EB_OK) eb_event_list_free(out);
     return rc;
 }
@@ -6134,36 +7590,42 @@ typedef struct ebi_dlq {
     char cutoff[EBI_TIME_LEN + 1];
     char reason[EBI_ERROR_MAX * 6 + 16];
     int by_death, more;
+    int64_t *seqs; /* what eb_dlq_retry_all found */
+    int64_t found, done;
+    int64_t revived; /* live rows that this commit added or took */
+    int64_t moved;   /* seq that it took */
 } ebi_dlq;
 
 #define EBI_DLQ_CHUNK 500 /* rows per transaction, so that nobody waits long behind a big one */
 
-/* The bus hears of what its own store did. */
-EBI_FN void ebi_dlq_woke(eb_store *store, void *arg, eb_result rc)
+/* The bus hears of what its own store did: it looks at what is due, and a claimed event that was given
+** up does not start. */
+EBI_FN void ebi_dlq_after(eb_store *store, void *arg, eb_result rc)
 {
+    const ebi_dlq *d = (const ebi_dlq *)arg;
     eb_bus *bus = ebi_bus_of(store);
-    (void)arg;
     if (rc != EB_OK || !bus) return;
-    bus->live_version = -1; /* there may be more live rows than max_pending's bound knows */
+    bus->live += d->revived;
+    if (d->moved) ebi_key_revoke(bus, d->moved);
     ebi_waiters_hit(bus, 0, EB_EMPTY);
     ebi_due_at(bus, 0);
     ebi_cond_signal(&bus->work);
     ebi_cond_broadcast(&bus->news);
 }
 
-EBI_FN int ebi_dlq_retry_row(eb_store *store, int64_t seq)
+/* A new life for one dead event, if it is dead still. */
+EBI_FN int ebi_dlq_retry_row(eb_store *store, int64_t seq, int64_t *revived)
 {
     char now[EBI_TIME_LEN + 1];
-    int64_t now_ms = ebi_now_ms(store);
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_DLQ_RETRY);
     int rc;
     if (!s) return ebi_db_code(&store->writer);
-    ebi_time_text(now_ms, now);
+    ebi_time_text(ebi_now_ms(store), now);
     sqlite3_bind_int64(s, 1, seq);
-    sqlite3_bind_int64(s, 2, now_ms);
-    ebi_bind_text(s, 3, now);
-    ebi_bind_text(s, 4, store->node_id);
+    ebi_bind_text(s, 2, now);
+    ebi_bind_text(s, 3, store->node_id);
     rc = ebi_db_step(s);
+    *revived += rc == SQLITE_OK && sqlite3_changes(store->writer.handle) == 1;
     return rc == SQLITE_OK ? ebi_step_seq(store, EBI_SQL_DLQ_DELETE, seq) : rc;
 }
 
@@ -6207,7 +7669,8 @@ EBI_FN eb_result ebi_dlq_retry_func(eb_store *store, void *arg)
     int rc;
     if (result != EB_OK) return result;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
-    rc = ebi_dlq_retry_row(store, d->seq);
+    d->revived = 0;
+    rc = ebi_dlq_retry_row(store, d->seq, &d->revived);
     return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "retrying a dead letter");
 }
 
@@ -6216,20 +7679,23 @@ EBI_FN eb_result ebi_dlq_move_func(eb_store *store, void *arg)
     ebi_dlq *d = (ebi_dlq *)arg;
     char now[EBI_TIME_LEN + 1];
     eb_result result = ebi_dlq_find(store, d, 1);
-    int64_t now_ms = ebi_now_ms(store);
-    sqlite3_stmt *s;
-    int rc;
+    ebi_end end;
+    int rc, changed;
+    d->revived = d->moved = 0;
     if (result != EB_OK) return result;
-    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
-    ebi_time_text(now_ms, now);
-    s = ebi_db_stmt(store, &store->writer, EBI_SQL_KEY_PASS);
-    if (!s) return ebi_writer_error(store, ebi_db_code(&store->writer), "moving an event");
-    sqlite3_bind_int64(s, 1, d->seq);
-    sqlite3_bind_int64(s, 2, now_ms);
-    rc = ebi_db_step(s);
+    ebi_time_text(ebi_now_ms(store), now);
+    memset(&end, 0, sizeof end);
+    end.seq = d->seq;
+    end.now = now;
+    end.error_json = d->reason;
+    rc = ebi_step_seq(store, EBI_SQL_KEY_RING, d->seq);
     if (rc == SQLITE_OK) rc = ebi_step_seq(store, EBI_SQL_REVOKE, d->seq);
-    if (rc == SQLITE_OK) rc = ebi_die_unclaimed(store, d->seq, d->reason, now);
-    return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "moving to the dead letters");
+    if (rc == SQLITE_OK)
+        rc = ebi_end_dead(store, &end, EBI_SQL_DIE, EBI_SQL_DELETE_LIVE, &changed);
+    if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "moving to the dead letters");
+    d->revived = -1;
+    d->moved = d->seq;
+    return EB_OK;
 }
 
 /* Collects up to EBI_DLQ_CHUNK sequence numbers from a bound statement. */
@@ -6243,23 +7709,52 @@ EBI_FN int ebi_dlq_collect(sqlite3_stmt *s, int64_t *seqs, int *count)
     return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
+/* eb_dlq_retry_all begins with one snapshot of what matches: an event that dies again meanwhile is not
+** retried again, and a publisher waits for one chunk at most. 8 bytes for each. */
+EBI_FN eb_result ebi_dlq_snapshot(eb_store *store, ebi_dlq *d)
+{
+    const eb_allocator *a = &store->allocator;
+    ebi_db *db;
+    sqlite3_stmt *s = NULL;
+    int64_t cap = 0;
+    void *more;
+    int rc = SQLITE_DONE;
+    eb_result result = ebi_snapshot_enter(store, &db);
+    if (result == EB_OK) {
+        s = ebi_db_stmt(store, db, EBI_SQL_DLQ_SEQS);
+        if (!s) result = ebi_db_error(db, ebi_db_code(db), "retrying dead letters");
+    }
+    if (s) {
+        ebi_filter_bind(&d->filter, s, 1);
+        sqlite3_bind_int64(s, 6, d->filter.q.limit ? d->filter.q.limit : -1);
+        sqlite3_bind_int(s, 7, d->filter.q.offset);
+    }
+    while (s && result == EB_OK && (rc = sqlite3_step(s)) == SQLITE_ROW) {
+        if (d->found == cap) {
+            cap = cap ? cap * 2 : 64;
+            more = a->resize(d->seqs, (size_t)cap * sizeof *d->seqs, a->user);
+            if (!more) result = ebi_error(EB_ERR_NOMEM, "out of memory");
+            else d->seqs = (int64_t *)more;
+        }
+        if (result == EB_OK) d->seqs[d->found++] = sqlite3_column_int64(s, 0);
+    }
+    if (s) sqlite3_reset(s);
+    if (result == EB_OK && rc != SQLITE_DONE) result = ebi_db_error(db, rc, "retrying dead letters");
+    ebi_snapshot_leave(store, db);
+    return result;
+}
+
+/* The next chunk of the snapshot, by seq: those that are dead still. */
 EBI_FN eb_result ebi_dlq_retry_all_func(eb_store *store, void *arg)
 {
     ebi_dlq *d = (ebi_dlq *)arg;
-    int64_t seqs[EBI_DLQ_CHUNK];
-    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_DLQ_READ);
-    int i, n, rc;
+    int64_t i;
+    int rc = SQLITE_OK;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
-    d->count = 0;
-    if (!s)
-        return ebi_writer_error(store, ebi_db_code(&store->writer), "retrying");
-    ebi_filter_bind(&d->filter, s, 1);
-    sqlite3_bind_int64(s, 6, d->limit < EBI_DLQ_CHUNK ? d->limit : EBI_DLQ_CHUNK);
-    sqlite3_bind_int(s, 7, d->filter.q.offset);
-    rc = ebi_dlq_collect(s, seqs, &n);
-    for (i = 0; i < n && rc == SQLITE_OK; i++) rc = ebi_dlq_retry_row(store, seqs[i]);
-    d->count = n;
-    d->more = n == EBI_DLQ_CHUNK;
+    d->revived = 0;
+    for (i = d->done; i < d->found && i < d->done + EBI_DLQ_CHUNK && rc == SQLITE_OK; i++)
+        rc = ebi_dlq_retry_row(store, d->seqs[i], &d->revived);
+    d->count = i;
     return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "retrying dead letters");
 }
 
@@ -6311,7 +7806,7 @@ EBI_FN eb_result ebi_purge(eb_store *store, int days, int64_t *count, int by_dea
     d.by_death = by_death;
     ebi_time_text(ebi_now_ms(store) - (int64_t)days * EBI_DAY_MS, d.cutoff);
     do {
-        rc = ebi_writer_run(store, ebi_dlq_purge_func, ebi_dlq_woke, &d, ebi_store_level(store));
+        rc = ebi_writer_run(store, ebi_dlq_purge_func, ebi_dlq_after, &d, ebi_store_level(store));
         if (rc == EB_OK) total += d.count;
         d.seq = d.last;
     } while (rc == EB_OK && d.more);
@@ -6319,8 +7814,8 @@ EBI_FN eb_result ebi_purge(eb_store *store, int days, int64_t *count, int by_dea
     return rc;
 }
 
-/* Figures from the rows. done is what was ever stored, less what was removed, lives or is dead: no
-** table has to be counted that grows for ever. */
+/* Figures from the rows of one snapshot. done is what was ever stored, less what was removed, lives or
+** is dead: no table has to be counted that grows for ever. */
 EBI_FN int ebi_stats_rows(eb_store *store, ebi_db *db, eb_stats *out)
 {
     int64_t live = 0, dead = 0, removed = 0, pages = 0, size = 0;
@@ -6339,6 +7834,12 @@ EBI_FN int ebi_stats_rows(eb_store *store, ebi_db *db, eb_stats *out)
     if (rc == SQLITE_OK) rc = ebi_schema_meta(store, db, "removed", &removed);
     if (rc == SQLITE_OK) rc = ebi_db_number(store, db, EBI_SQL_PAGES, &pages);
     if (rc == SQLITE_OK) rc = ebi_db_number(store, db, EBI_SQL_PAGE_SIZE, &size);
+    if (rc == SQLITE_OK && (removed < 0 || removed > EBI_SEQ_MAX || out->last_seq < 0 ||
+                            out->last_seq > EBI_SEQ_MAX)) {
+        ebi_error(EB_ERR_CORRUPT, "damaged: meta.removed is %lld, the last seq %lld",
+                  (long long)removed, (long long)out->last_seq);
+        return SQLITE_CORRUPT;
+    }
     out->done = out->last_seq - removed - live - dead;
     out->db_bytes = pages * size;
     oldest = ebi_db_stmt(store, db, EBI_SQL_STATS_OLDEST);
@@ -6355,12 +7856,16 @@ EBI_FN eb_result ebi_stats(eb_store *store, eb_stats *out)
 {
     eb_bus *bus = ebi_bus_of(store);
     ebi_db *db;
-    eb_result rc = ebi_reader_enter(store, &db);
+    const ebi_sub *sub;
+    eb_result rc = ebi_snapshot_enter(store, &db);
     int code = rc == EB_OK ? ebi_stats_rows(store, db, out) : SQLITE_OK;
-    if (code != SQLITE_OK) rc = ebi_db_error(db, code, "reading statistics");
-    ebi_reader_leave(store, db);
+    if (code == SQLITE_CORRUPT && sqlite3_errcode(db->handle) != SQLITE_CORRUPT) rc = EB_ERR_CORRUPT;
+    else if (code != SQLITE_OK) rc = ebi_db_error(db, code, "reading statistics");
+    ebi_snapshot_leave(store, db);
     ebi_mutex_lock(&store->lock);
     if (bus) {
+        for (sub = bus->subs; sub; sub = sub->next) out->paused += sub->paused != 0;
+        out->unmatched = bus->unmatched;
         out->commits = store->commits;
         out->lost_workers = bus->lost_workers;
         out->published = bus->published;
@@ -6378,22 +7883,28 @@ EBI_FN eb_result ebi_get(eb_store *store, const char *id, eb_event_list *out)
 {
     ebi_db *db;
     sqlite3_stmt *s;
-    eb_result rc = ebi_list_init(store, out);
+    eb_result rc = ebi_rows_init(store, out);
     if (rc != EB_OK) return rc;
     rc = ebi_reader_enter(store, &db);
     s = rc == EB_OK ? ebi_db_stmt(store, db, EBI_SQL_GET) : NULL;
     if (rc == EB_OK && !s)
         rc = ebi_db_error(db, ebi_db_code(db), "reading an event");
     if (rc == EB_OK) {
-        sqlite3_bind_int64(s, 1, ebi_id_seq(store->id_key, id));
+        sqlite3_bind_int64(s, 1, ebi_store_id_seq(store, id));
         ebi_bind_text(s, 2, id);
-        rc = ebi_list_read(store, db, s, out);
+        rc = ebi_rows_read(store, db, s, out);
     }
     ebi_reader_leave(store, db);
     if (rc == EB_OK && out->count == 0) rc = ebi_error(EB_ERR_NOT_FOUND, "no event %.40s", id);
     out->total = (int64_t)out->count;
     if (rc != EB_OK) eb_event_list_free(out);
     return rc;
+}
+
+/* Whoever pumps elsewhere hears of it. No lock held. */
+EBI_FN void ebi_dlq_notice(eb_store *store)
+{
+    if (store->bus) ebi_notice_tell(store->bus);
 }
 
 EBI_FN eb_result ebi_dlq_init(eb_store *store, const char *id, ebi_dlq *d)
@@ -6403,7 +7914,7 @@ EBI_FN eb_result ebi_dlq_init(eb_store *store, const char *id, ebi_dlq *d)
     if (rc == EB_OK && !id) rc = ebi_error(EB_ERR_ARG, "id is NULL");
     if (rc != EB_OK) return rc;
     d->id = id;
-    d->seq = ebi_id_seq(store->id_key, id);
+    d->seq = ebi_store_id_seq(store, id);
     return EB_OK;
 }
 
@@ -6475,7 +7986,7 @@ EB_API eb_result eb_open(eb_bus **out, const eb_options *options)
         bus->store.allocator = allocator;
         bus->store.logger = logger;
         bus->refs = bus->batch = 1;
-        bus->next_due_ms = INT64_MAX;
+        bus->win.next_due_ms = bus->told_ms = INT64_MAX;
         bus->conds += ebi_cond_init(&bus->work) == 0;
         if (bus->conds == 1) bus->conds += ebi_cond_init(&bus->keeper) == 0;
         if (bus->conds == 2) bus->conds += ebi_cond_init(&bus->news) == 0;
@@ -6524,7 +8035,7 @@ EB_API eb_result eb_shutdown(eb_bus *bus)
     eb_result rc = ebi_bus_check(bus);
     if (rc != EB_OK) return rc;
     ebi_mutex_lock(&bus->store.lock);
-    if (ebi_run_here(bus)) {
+    if (ebi_inside(bus)) {
         ebi_stop_begin(bus);
     } else {
         while (bus->state == EBI_STARTING) ebi_cond_wait(&bus->news, &bus->store.lock, -1);
@@ -6542,7 +8053,7 @@ EB_API void eb_destroy(eb_bus *bus)
     if (ebi_bus_check(bus) != EB_OK) return;
     store = &bus->store;
     ebi_mutex_lock(&store->lock);
-    inside = ebi_run_here(bus) != NULL;
+    inside = ebi_inside(bus);
     ebi_mutex_unlock(&store->lock);
     eb_shutdown(bus);
     if (inside) { /* forbidden; a leak is better than freeing what this very handler stands on */
@@ -6597,7 +8108,7 @@ EB_API eb_result eb_drain(eb_bus *bus, int64_t timeout_ms)
     if (rc != EB_OK) return rc;
     if (timeout_ms < EB_NONE) return ebi_error(EB_ERR_ARG, "timeout_ms is negative");
     ebi_mutex_lock(&bus->store.lock);
-    if (ebi_run_here(bus)) rc = ebi_error(EB_ERR_STATE, "not inside a handler");
+    if (ebi_inside(bus)) rc = ebi_error(EB_ERR_STATE, "not inside a handler or logger");
     else if (bus->state < EBI_STARTED) rc = ebi_error(EB_ERR_STATE, "the bus is not started");
     else rc = ebi_drain_for(bus, ebi_deadline(&bus->store, timeout_ms));
     ebi_mutex_unlock(&bus->store.lock);
@@ -6633,7 +8144,7 @@ EB_API eb_result eb_publish(eb_bus *bus, const char *type, const char *payload, 
     m.type = type;
     m.payload = payload;
     ebi_mutex_lock(&bus->store.lock);
-    wait = bus->state == EBI_STARTED && !ebi_run_here(bus);
+    wait = bus->state == EBI_STARTED && !ebi_inside(bus);
     pump = wait && !bus->workers;
     if (pump) rc = ebi_pump_enter(bus); /* before anything is stored: a failure must mean "not" */
     ebi_mutex_unlock(&bus->store.lock);
@@ -6661,19 +8172,19 @@ EB_API eb_result eb_wait(eb_bus *bus, const char *id, int64_t timeout_ms)
     int pump;
     if (rc != EB_OK) return rc;
     if (!id || timeout_ms < EB_NONE) return ebi_error(EB_ERR_ARG, "id is NULL or timeout negative");
-    ebi_waiter_init(&w, ebi_id_seq(bus->store.id_key, id));
+    ebi_waiter_init(&w, ebi_store_id_seq(&bus->store, id));
     if (w.seq <= 0) {
         ebi_cond_fini(&w.cond);
         return ebi_error(EB_ERR_NOT_FOUND, "no event %.40s", id);
     }
     ebi_mutex_lock(&bus->store.lock);
     pump = !bus->workers && bus->state == EBI_STARTED;
-    if (ebi_run_here(bus)) rc = ebi_error(EB_ERR_STATE, "not inside a handler");
+    if (ebi_inside(bus)) rc = ebi_error(EB_ERR_STATE, "not inside a handler or logger");
     else if (pump) rc = ebi_pump_enter(bus);
     if (rc == EB_OK) {
         w.next = bus->waiters;
         bus->waiters = &w;
-        if (bus->outcomes) ebi_pump_flush(bus);
+        if (bus->outcomes.head && pump) ebi_pump_flush(bus);
         w.hit = 1; /* it may be over */
         rc = ebi_wait_for(bus, &w, id, ebi_deadline(&bus->store, timeout_ms), pump, 0);
         ebi_waiter_remove(bus, &w);
@@ -6889,7 +8400,9 @@ EB_API eb_result eb_dlq_retry(eb_store *store, const char *id, const char *subsc
     eb_result rc = ebi_dlq_init(store, id, &d);
     d.subscription = subscription;
     if (rc != EB_OK) return rc;
-    return ebi_writer_run(store, ebi_dlq_retry_func, ebi_dlq_woke, &d, ebi_store_level(store));
+    rc = ebi_writer_run(store, ebi_dlq_retry_func, ebi_dlq_after, &d, ebi_store_level(store));
+    ebi_dlq_notice(store);
+    return rc;
 }
 
 EB_API eb_result eb_dlq_retry_all(eb_store *store, const eb_query *query, int64_t *count)
@@ -6901,12 +8414,16 @@ EB_API eb_result eb_dlq_retry_all(eb_store *store, const eb_query *query, int64_
     memset(&d, 0, sizeof d);
     if (rc == EB_OK) rc = ebi_filter_init(store, query, &d.filter);
     if (rc != EB_OK) return rc;
-    do {
-        d.limit = d.filter.q.limit ? d.filter.q.limit - total : INT64_MAX;
-        rc = ebi_writer_run(store, ebi_dlq_retry_all_func, ebi_dlq_woke, &d,
+    rc = ebi_dlq_snapshot(store, &d);
+    while (rc == EB_OK && d.done < d.found) {
+        rc = ebi_writer_run(store, ebi_dlq_retry_all_func, ebi_dlq_after, &d,
                             ebi_store_level(store));
-        if (rc == EB_OK) total += d.count;
-    } while (rc == EB_OK && d.more && d.limit > d.count);
+        if (rc != EB_OK) break;
+        d.done = d.count;
+        total += d.revived;
+    }
+    ebi_free(&store->allocator, d.seqs);
+    ebi_dlq_notice(store);
     if (count) *count = total;
     return rc;
 }
@@ -6927,7 +8444,9 @@ EB_API eb_result eb_dlq_move(eb_store *store, const char *id, const char *reason
     eb_result rc = ebi_dlq_init(store, id, &d);
     if (rc != EB_OK) return rc;
     ebi_json_quote(d.reason, sizeof d.reason, reason ? reason : "moved by operator", EBI_ERROR_MAX);
-    return ebi_writer_run(store, ebi_dlq_move_func, ebi_dlq_woke, &d, ebi_store_level(store));
+    rc = ebi_writer_run(store, ebi_dlq_move_func, ebi_dlq_after, &d, ebi_store_level(store));
+    ebi_dlq_notice(store);
+    return rc;
 }
 
 EB_API eb_result eb_stats_get(eb_store *store, eb_stats *out)

@@ -4,11 +4,11 @@
 ** once: they spread over many frames by themselves. A quest reward is delayed, a cloud save fails
 ** and is retried, all between frames, and all of it would survive a crash. Prints what happened.
 **
-** The disk: at EB_DURABLE_NORMAL a commit waits for no fsync (a crash loses nothing; a power cut may
-** lose the newest events). What does fsync is a checkpoint, when the write-ahead log is copied into
-** the database: by default every 1000 pages, in whichever frame that is. With wal_pages = EB_NONE
-** it happens where the game says so, by eb_checkpoint() on the loading screen (or at the end, or
-** once the log has 64 MiB). The first commit after a checkpoint waits for one more fsync.
+** The disk: at EB_DURABLE_NORMAL a commit waits for no fsync (a crash loses nothing, a power cut
+** perhaps the newest events). What does is a checkpoint: the write-ahead log is copied into the
+** database: by default every 1000 pages, in whichever frame that is. With wal_pages = EB_NONE that
+** happens in eb_checkpoint(), here on the loading screen, at the end, and once the log has 64 MiB.
+** The first commit after a checkpoint waits for one more fsync, so something is published there.
 **
 ** Build: cc -I. -Isqlite3 examples/game_loop.c sqlite3/sqlite3.c -o game_loop -lpthread -ldl -lm && ./game_loop
 */
@@ -38,6 +38,13 @@ static eb_result on_chunk(eb_delivery *d, void *user)
     sqlite3_sleep(1); /* unpacking takes a millisecond */
     if (g->chunks++ == 0) g->first_frame = g->frame;
     g->last_frame = g->frame;
+    return EB_OK;
+}
+
+static eb_result on_loaded(eb_delivery *d, void *user)
+{
+    (void)d, (void)user;
+    puts("level loaded");
     return EB_OK;
 }
 
@@ -77,6 +84,7 @@ int main(void)
     remove("game_loop.db-wal");
     check(eb_open(&bus, &options));
     check(eb_subscribe(bus, "level.chunk", on_chunk, &g, NULL, NULL));
+    check(eb_subscribe(bus, "level.loaded", on_loaded, NULL, NULL, NULL));
     check(eb_subscribe(bus, "quest.*", on_reward, NULL, NULL, NULL));
     check(eb_subscribe(bus, "save.*", on_save, NULL, NULL, NULL));
     check(eb_start(bus));
@@ -91,7 +99,7 @@ int main(void)
         if (next == 0) busy++;
         if (g.loading && g.chunks == CHUNKS) {
             check(eb_checkpoint(eb_bus_store(bus))); /* nobody minds some ms of disk here */
-            puts("level loaded");
+            check(eb_post(bus, "level.loaded", NULL, NULL));
             g.loading = 0;
         }
         sqlite3_sleep(10); /* draw the frame */

@@ -335,7 +335,7 @@ TEST earlier_errors_stay_in_front_of_the_interruption(const char *driver)
     PASS();
 }
 
-TEST all_events_that_ran_in_parallel_are_interrupted(void)
+TEST events_that_ran_in_parallel_are_all_innocent(void)
 {
     const char *path = t_path("parallel");
     char line[100];
@@ -350,11 +350,12 @@ TEST all_events_that_ran_in_parallel_are_interrupted(void)
     P_EQ(16, p_rows(path, "status = 'processing' AND retry_count = 0"));
     bus = open_next(path);
     T_OK(eb_start(bus));
-    P_EQ(16, p_rows(path, "status = 'pending' AND retry_count = 1"));
+    P_EQ(16, p_rows(path, "status = 'pending' AND retry_count = 0")); /* nobody knows which */
+    P_EQ(16, t_sql_int(path, "SELECT count(*) FROM deliveries WHERE apart = 1"));
     T_OK(eb_pump(bus, EB_NONE, NULL));
     P_EQ(16, seen.calls);
     eb_destroy(bus);
-    P_EQ(16, p_rows(path, "status = 'done' AND retry_count = 1"));
+    P_EQ(16, p_rows(path, "status = 'done' AND retry_count = 0"));
     PASS();
 }
 
@@ -731,7 +732,7 @@ SUITE(running)
         RUN_TESTp(earlier_errors_stay_in_front_of_the_interruption, drivers[d]);
     }
     RUN_TEST(worker_threads_recover_a_running_event_too);
-    RUN_TEST(all_events_that_ran_in_parallel_are_interrupted);
+    RUN_TEST(events_that_ran_in_parallel_are_all_innocent);
 }
 
 SUITE(poison)

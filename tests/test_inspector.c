@@ -87,15 +87,26 @@ static const char *payloads(const eb_event_list *list)
 
 typedef eb_result (*reader)(eb_store *, const eb_query *, eb_event_list *);
 
+/* The same query, with a total. */
+static eb_query counted(const eb_query *from)
+{
+    eb_query q;
+    memset(&q, 0, sizeof q);
+    if (from) q = *from;
+    q.want_total = 1;
+    return q;
+}
+
 /* A query gives exactly these payloads and this total, through each of the stores given. */
 #define READS(read, query, want, want_total)                                                       \
     do {                                                                                           \
         eb_event_list r_list;                                                                      \
-        T_OK(read(store, query, &r_list));                                                         \
+        eb_query r_query = counted(query);                                                         \
+        T_OK(read(store, &r_query, &r_list));                                                      \
         ASSERT_STR_EQ(want, payloads(&r_list));                                                    \
         P_EQ(want_total, r_list.total);                                                            \
         eb_event_list_free(&r_list);                                                               \
-        T_OK(read(eb_bus_store(bus), query, &r_list));                                             \
+        T_OK(read(eb_bus_store(bus), &r_query, &r_list));                                          \
         ASSERT_STR_EQ(want, payloads(&r_list));                                                    \
         P_EQ(want_total, r_list.total);                                                            \
         eb_event_list_free(&r_list);                                                               \
@@ -482,7 +493,7 @@ TEST list_has_a_hundred_unless_asked(int dead)
     for (i = 0; i < N; i++) post(bus, dead ? "bad" : "ok", NULL);
     T_OK(read(store, NULL, &list));
     P_EQ(100, list.count);
-    P_EQ(N, list.total);
+    P_EQ(dead ? N : -1, list.total); /* the log's would have to be counted */
     eb_event_list_free(&list);
     q.limit = 1000;
     T_OK(read(store, &q, &list));
@@ -1220,7 +1231,9 @@ static void inspect_all(eb_store *store, const char *running, const char *dead)
     INSIDE(EB_OK, eb_get(store, running, &list));
     inspect.wrong += list.count != 1 || list.items[0].status != EB_PROCESSING;
     eb_event_list_free(&list);
-    INSIDE(EB_OK, eb_log_read(store, NULL, &list));
+    q.want_total = 1;
+    INSIDE(EB_OK, eb_log_read(store, &q, &list));
+    q.want_total = 0;
     inspect.wrong += list.total < 4;
     eb_event_list_free(&list);
     INSIDE(EB_OK, eb_dlq_list(store, NULL, &list));

@@ -395,8 +395,8 @@ static int wrong_option(int n, eb_options *o)
     case 4: o->on_unmatched = -1; return 1;
     case 5: o->on_unmatched = EB_UNMATCHED_KEEP + 1; return 1;
     case 6: o->shared = 1; return 1;
-    case 7: o->lease_ms = -2; return 1;
-    case 8: o->retention_ms = -2; return 1;
+    case 7: o->lease_ms = 1; return 1; /* of later versions: all of them are in test_callbacks.c */
+    case 8: o->wal_pages = -2; return 1;
     case 9: o->max_pending = -2; return 1;
     case 10: o->node_id = ""; return 1;
     case 11: o->node_id = "two words"; return 1;
@@ -438,7 +438,8 @@ TEST options_out_of_range_are_refused(void)
     o = good; /* the largest and smallest that are none */
     o.workers = EB_NONE;
     o.durability = EB_DURABLE_OFF;
-    o.lease_ms = o.retention_ms = o.max_pending = o.idle_poll_ms = o.busy_timeout_ms = EB_NONE;
+    o.wal_pages = EB_NONE;
+    o.max_pending = o.idle_poll_ms = o.busy_timeout_ms = EB_NONE;
     o.max_payload_bytes = SIZE_MAX;
     long_name[255] = 0;
     o.node_id = o.node_name = long_name;

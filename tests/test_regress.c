@@ -265,13 +265,13 @@ TEST claim_does_not_overlook_what_was_published_meanwhile(void)
     T_OK(eb_publish(bus, "a", NULL, NULL));
     ebi_writer_enter(&bus->store);
     ebi_mutex_lock(&bus->store.lock);
-    bus->disk_more = 1; /* no copy is made: events would overtake those on disk */
+    bus->win.disk_more = 1; /* no copy is made: events would overtake those on disk */
     ebi_mutex_unlock(&bus->store.lock);
     pthread_create(&poster, NULL, post_a, bus);
     while (t_queued(bus) < 1) sched_yield();
     ebi_mutex_lock(&bus->store.lock);
-    bus->disk_more = 0;
-    bus->next_due_ms = 0; /* something may be due */
+    bus->win.disk_more = 0;
+    bus->win.next_due_ms = 0; /* something may be due */
     ebi_cond_signal(&bus->work);
     ebi_mutex_unlock(&bus->store.lock);
     while (t_queued(bus) < 2) sched_yield();
@@ -325,7 +325,7 @@ TEST event_claimed_in_the_commit_that_stores_it_is_there_once(void)
     pthread_create(&poster, NULL, publish_a, bus); /* the outcome is on disk at once */
     while (t_queued(bus) < 1) sched_yield();
     ebi_mutex_lock(&bus->store.lock);
-    bus->disk_more = 1;
+    bus->win.disk_more = 1;
     ebi_cond_signal(&bus->work);
     ebi_mutex_unlock(&bus->store.lock);
     while (t_queued(bus) < 2) sched_yield();

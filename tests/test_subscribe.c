@@ -712,6 +712,7 @@ TEST unmatched_event_is_done_and_stays_so(void)
     eb_bus *bus;
     part *p = parts(2);
     eb_event_list list;
+    eb_stats stats;
     eb_id id, posted;
     int64_t begin;
     o.on_unmatched = EB_UNMATCHED_DONE;
@@ -735,7 +736,11 @@ TEST unmatched_event_is_done_and_stays_so(void)
     T_OK(sub(bus, "*", &p[1]));
     T_OK(t_settle(bus));
     P_EQ(0, trace.calls);
-    P_EQ(0, heard.count);
+    P_EQ(1, heard.count); /* not in silence: once for the type */
+    P_EQ(EB_LOG_WARN, heard.items[0].level);
+    ASSERT_STR_EQ("x", heard.items[0].type);
+    T_OK(eb_stats_get(eb_bus_store(bus), &stats));
+    P_EQ(2, stats.unmatched);
     eb_destroy(bus);
     PASS();
 }
