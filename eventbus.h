@@ -1628,19 +1628,21 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
     "0,NULL FROM @dead_letters AS x "
 
 /* The filters of eb_query over alias t: ?1 < seq <= ?2, ?3 pattern, ?4 from, ?5 to, ?9 id. */
-#define EBI_SQL_FILTER(t)                                                                          \
-    "WHERE " t ".seq>?1 AND " t ".seq<=?2 AND (?9 IS NULL OR " t ".id=?9)"                         \
-    " AND (?3 IS NULL OR eb_match(?3," t ".type)) AND (?4 IS NULL OR " t ".created_at>=?4)"        \
-    " AND (?5 IS NULL OR " t ".created_at<=?5)"
+#define EBI_SQL_FILTER(t) "WHERE " t ".seq>?1 AND " t ".seq<=?2"
+#define EBI_SQL_FILTER_MORE(t)                                                                     \
+    " AND (?9 IS NULL OR " t ".id=?9) AND (?3 IS NULL OR eb_match(?3," t ".type))"                 \
+    " AND (?4 IS NULL OR " t ".created_at>=?4) AND (?5 IS NULL OR " t ".created_at<=?5)"
 #define EBI_SQL_STATUS                                                                             \
     " AND (?10=0 OR ?10&CASE WHEN d.seq IS NULL THEN CASE WHEN x.seq IS NULL THEN 4 ELSE 8 END"    \
     " WHEN d.status='pending' THEN 1 ELSE 2 END)"
-/* What is not done, from the two small tables. */
-#define EBI_SQL_OPEN                                                                               \
-    " FROM (SELECT seq FROM @deliveries WHERE ?10&3 AND seq>?1 AND seq<=?2 UNION ALL SELECT seq"   \
-    " FROM @dead_letters WHERE ?10&8 AND subscription='' AND seq>?1 AND seq<=?2) AS o"             \
-    " JOIN @event_log AS l ON l.seq=o.seq" EBI_SQL_LIST_JOIN EBI_SQL_FILTER("l") EBI_SQL_STATUS
-#define EBI_SQL_FILTER_DEAD EBI_SQL_FILTER("x") " AND (?8 IS NULL OR x.subscription=?8)"
+/* What is live, or dead, found in its own small table. */
+#define EBI_SQL_LIVE                                                                               \
+    " FROM @deliveries AS o CROSS JOIN @event_log AS l ON l.seq=o.seq" EBI_SQL_LIST_JOIN           \
+    EBI_SQL_FILTER("o") EBI_SQL_FILTER_MORE("l") EBI_SQL_STATUS
+#define EBI_SQL_LOST                                                                               \
+    " FROM @dead_letters AS o CROSS JOIN @event_log AS l ON l.seq=o.seq" EBI_SQL_LIST_JOIN         \
+    EBI_SQL_FILTER("o") " AND o.subscription=''" EBI_SQL_FILTER_MORE("l") " AND ?10"
+#define EBI_SQL_FILTER_DEAD EBI_SQL_FILTER("x") EBI_SQL_FILTER_MORE("x") " AND (?8 IS NULL OR x.subscription=?8)"
 
 #define EBI_SQL_LIST(X)                                                                            \
     /* transactions */                                                                             \
@@ -1733,15 +1735,19 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
              " FROM @event_log AS l WHERE l.seq=?1")                                               \
     X(GET, EBI_SQL_LIST_LOG " FROM @event_log AS l" EBI_SQL_LIST_JOIN "WHERE l.seq=?1 AND l.id=?2") \
     X(LOG_READ, EBI_SQL_LIST_LOG " FROM @event_log AS l" EBI_SQL_LIST_JOIN                         \
-      EBI_SQL_FILTER("l") EBI_SQL_STATUS " ORDER BY l.seq LIMIT ?6 OFFSET ?7")                     \
+      EBI_SQL_FILTER("l") EBI_SQL_FILTER_MORE("l") EBI_SQL_STATUS " ORDER BY l.seq LIMIT ?6 OFFSET ?7")                     \
     X(LOG_BACK, EBI_SQL_LIST_LOG " FROM @event_log AS l" EBI_SQL_LIST_JOIN                         \
-      EBI_SQL_FILTER("l") EBI_SQL_STATUS " ORDER BY l.seq DESC LIMIT ?6 OFFSET ?7")                \
-    X(LOG_COUNT, "SELECT count(*) FROM @event_log AS l " EBI_SQL_FILTER("l"))                      \
+      EBI_SQL_FILTER("l") EBI_SQL_FILTER_MORE("l") EBI_SQL_STATUS " ORDER BY l.seq DESC LIMIT ?6 OFFSET ?7")                \
+    X(LOG_COUNT, "SELECT count(*) FROM @event_log AS l " EBI_SQL_FILTER("l")                       \
+      EBI_SQL_FILTER_MORE("l"))                                                                    \
     X(LOG_COUNT_STATUS, "SELECT count(*) FROM @event_log AS l" EBI_SQL_LIST_JOIN                   \
-      EBI_SQL_FILTER("l") EBI_SQL_STATUS)                                                          \
-    X(OPEN_READ, EBI_SQL_LIST_LOG EBI_SQL_OPEN " ORDER BY l.seq LIMIT ?6 OFFSET ?7")               \
-    X(OPEN_BACK, EBI_SQL_LIST_LOG EBI_SQL_OPEN " ORDER BY l.seq DESC LIMIT ?6 OFFSET ?7")          \
-    X(OPEN_COUNT, "SELECT count(*)" EBI_SQL_OPEN)                                                  \
+      EBI_SQL_FILTER("l") EBI_SQL_FILTER_MORE("l") EBI_SQL_STATUS)                                 \
+    X(LIVE_READ, EBI_SQL_LIST_LOG EBI_SQL_LIVE " ORDER BY o.seq LIMIT ?6 OFFSET ?7")               \
+    X(LIVE_BACK, EBI_SQL_LIST_LOG EBI_SQL_LIVE " ORDER BY o.seq DESC LIMIT ?6 OFFSET ?7")          \
+    X(LIVE_TOTAL, "SELECT count(*)" EBI_SQL_LIVE)                                                  \
+    X(LOST_READ, EBI_SQL_LIST_LOG EBI_SQL_LOST " ORDER BY o.seq LIMIT ?6 OFFSET ?7")               \
+    X(LOST_BACK, EBI_SQL_LIST_LOG EBI_SQL_LOST " ORDER BY o.seq DESC LIMIT ?6 OFFSET ?7")          \
+    X(LOST_TOTAL, "SELECT count(*)" EBI_SQL_LOST)                                                  \
     X(DLQ_READ, EBI_SQL_LIST_DEAD EBI_SQL_FILTER_DEAD                                              \
       " ORDER BY x.created_at DESC,x.seq DESC LIMIT ?6 OFFSET ?7")                                 \
     X(DLQ_SEQS, "SELECT x.seq FROM @dead_letters AS x " EBI_SQL_FILTER_DEAD                        \
@@ -2736,6 +2742,7 @@ EBI_FN eb_result ebi_schema_whole(eb_store *store, ebi_db *db)
 EBI_FN eb_result ebi_schema_old_wal(eb_store *store, ebi_db *db)
 {
     int rc;
+    (void)store;
     if (ebi_db_wal_bytes(db) == 0) return EB_OK;
     sqlite3_busy_handler(db->handle, NULL, NULL);
     rc = sqlite3_wal_checkpoint_v2(db->handle, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
@@ -3565,7 +3572,7 @@ struct eb_bus {
     int rescan;         /* a lap was asked for while a claim was under way */
     int unmatched_said; /* logged once */
     ebi_types unmatched_types; /* of which it was said that nobody wants them */
-    int claiming, running, idle, solo, turn, batch;
+    int claiming, running, idle, solo, turn, batch, saying;
     ebi_run *runs;
     ebi_worker *all_workers;
     int lost_workers, keeper_alive, workers_alive, workers_started;
@@ -5670,11 +5677,13 @@ EBI_FN void ebi_claim_some(eb_bus *bus)
     if (bus->rescan == 2) ebi_window_forget(bus);
     else if (bus->rescan) ebi_window_lap(bus);
     bus->rescan = 0;
+    bus->saying++; /* eb_drain comes after what there is to say */
     ebi_cond_broadcast(&bus->news);
     ebi_mutex_unlock(&store->lock);
     if (rc != EB_OK) ebi_log_note(store, EB_LOG_ERROR, "cannot claim events", ebi_error_text);
     ebi_claim_say(bus, &c); /* only now: a logger may publish */
     ebi_mutex_lock(&store->lock);
+    if (--bus->saying == 0 && bus->drainers) ebi_cond_broadcast(&bus->news);
 }
 
 /* A subscription came, or came back: is it for something that was parked? Lock held. */
@@ -6734,6 +6743,15 @@ EBI_FN eb_result ebi_pump_some(eb_bus *bus, int64_t deadline_ms)
     }
 }
 
+/* The same at the end of a call that waited: what ran meanwhile is on disk when it returns. Lock held
+** on entry and exit. */
+EBI_FN void ebi_pump_done(eb_bus *bus)
+{
+    ebi_pump_flush(bus);
+    bus->pump_until_us = 0;
+    ebi_pump_leave(bus);
+}
+
 /* One turn of waiting without threads: runs what is due, or sleeps until something is, but at most
 ** until the deadline (monotonic ms, INT64_MAX: none) and at most one idle poll. Lock held. */
 EBI_FN void ebi_pump_turn(eb_bus *bus, int64_t deadline_ms)
@@ -6860,7 +6878,7 @@ EBI_FN int ebi_drain_busy(const eb_bus *bus)
     const ebi_window *w = &bus->win;
     return w->ready.head || bus->claimed.head || bus->chained || bus->running || bus->claiming ||
            bus->outcomes.head || bus->taking.head || bus->looks.head || ebi_window_lapping(w) ||
-           bus->timed_out;
+           bus->timed_out || bus->saying;
 }
 
 /* Whether an event waits for a subscription that is paused: EB_ERR_STATE and its name. Looks at what
@@ -6966,8 +6984,7 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
         else ebi_cond_wait(&bus->news, &store->lock, (left < 1000 ? left : 1000) * 1000);
     }
     bus->drainers--;
-    bus->pump_until_us = 0;
-    if (pump) ebi_pump_leave(bus);
+    if (pump) ebi_pump_done(bus);
     return rc;
 }
 
@@ -7526,19 +7543,19 @@ EBI_FN void ebi_filter_bind(const ebi_filter *f, sqlite3_stmt *s, int dead)
 }
 
 /* Which statement reads the page, and which counts; -1: no count is wanted. What is live or dead is
-** found in the small tables: the log has everything that was ever done. */
+** found in its own small table: the log has everything that was ever done. */
 EBI_FN void ebi_query_choose(const ebi_filter *f, int dead, int *read, int *count)
 {
-    int small = f->statuses && !(f->statuses & (1u << EB_DONE));
-    if (dead) {
-        *read = EBI_SQL_DLQ_READ;
-        *count = f->any ? EBI_SQL_DLQ_COUNT : EBI_SQL_DLQ_COUNT_ALL;
-    } else {
-        *read = small ? (f->q.newest_first ? EBI_SQL_OPEN_BACK : EBI_SQL_OPEN_READ)
-                      : f->q.newest_first ? EBI_SQL_LOG_BACK : EBI_SQL_LOG_READ;
-        *count = !f->q.want_total ? -1 : small ? EBI_SQL_OPEN_COUNT
-                 : f->statuses ? EBI_SQL_LOG_COUNT_STATUS : EBI_SQL_LOG_COUNT;
-    }
+    static const int pages[3][2] = {{EBI_SQL_LOG_READ, EBI_SQL_LOG_BACK},
+                                    {EBI_SQL_LIVE_READ, EBI_SQL_LIVE_BACK},
+                                    {EBI_SQL_LOST_READ, EBI_SQL_LOST_BACK}};
+    static const int totals[3] = {EBI_SQL_LOG_COUNT_STATUS, EBI_SQL_LIVE_TOTAL, EBI_SQL_LOST_TOTAL};
+    const unsigned live = 1u << EB_PENDING | 1u << EB_PROCESSING, lost = 1u << EB_DLQ;
+    int from = !f->statuses ? 0 : !(f->statuses & ~live) ? 1 : f->statuses == lost ? 2 : 0;
+    *read = dead ? EBI_SQL_DLQ_READ : pages[from][f->q.newest_first != 0];
+    *count = dead ? (f->any ? EBI_SQL_DLQ_COUNT : EBI_SQL_DLQ_COUNT_ALL)
+             : !f->q.want_total ? -1
+             : f->statuses ? totals[from] : EBI_SQL_LOG_COUNT;
 }
 
 /* The page and the total of one snapshot. */
@@ -8158,7 +8175,7 @@ EB_API eb_result eb_publish(eb_bus *bus, const char *type, const char *payload, 
             rc = ebi_wait_for(bus, &w, id->str, INT64_MAX, pump, 1);
             ebi_waiter_remove(bus, &w);
         }
-        if (pump) ebi_pump_leave(bus);
+        if (pump) ebi_pump_done(bus);
         ebi_mutex_unlock(&bus->store.lock);
     }
     ebi_cond_fini(&w.cond);
@@ -8186,9 +8203,10 @@ EB_API eb_result eb_wait(eb_bus *bus, const char *id, int64_t timeout_ms)
         bus->waiters = &w;
         if (bus->outcomes.head && pump) ebi_pump_flush(bus);
         w.hit = 1; /* it may be over */
+        if (pump) bus->pump_until_us = ebi_us(ebi_deadline(&bus->store, timeout_ms));
         rc = ebi_wait_for(bus, &w, id, ebi_deadline(&bus->store, timeout_ms), pump, 0);
         ebi_waiter_remove(bus, &w);
-        if (pump) ebi_pump_leave(bus);
+        if (pump) ebi_pump_done(bus);
     }
     ebi_mutex_unlock(&bus->store.lock);
     ebi_cond_fini(&w.cond);

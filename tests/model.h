@@ -441,6 +441,7 @@ static const char *m_row_differs(const m_event *e, const m_state *s, const m_row
         if (s->wait == M_BY_HAND) return "a claim on what an operator set to processing";
         if (r->pending) return "claimed but pending";
         if (r->due_ms != -1) return "claimed but with a due time";
+        if (s->wait != M_AT_ONCE && !s->came && !e->claimed) return "a claim before its time";
         if (!e->ever && !e->claimed) return "a claim before its time or without a handler";
         return NULL;
     }

@@ -4,7 +4,7 @@
 ** What hangs in a broken bus runs in a child that dies when it takes too long.
 **
 ** Decided here, where the contract is silent:
-**   - Inside the logger the same holds as inside a handler: eb_publish is eb_post; eb_wait, eb_drain
+**   - Inside the logger it is as inside a handler: eb_publish is eb_post; eb_wait, eb_drain
 **     and eb_pump are EB_ERR_STATE; eb_shutdown begins, and returns EB_OK at once; eb_unsubscribe
 **     does not wait. In the application's own eb_post and eb_open waiting may also work, it must
 **     only come to an end.

@@ -1,9 +1,10 @@
 /* test_migrate.c - a file of an older version is brought forward in one transaction or not at all,
 ** and a file of a newer one is refused as it is.
 **
-** This program knows version 2: what step 2 does is set by each test. Files of version 1 are made
+** This program knows one version more than the header: what its step does is set by each test. Files
+** of the version before, which is the header's own, are made
 ** by a step that does nothing, and by taking the number back. */
-static char step_a[300], step_b[300]; /* the statements of step 2; "" is none */
+static char step_a[300], step_b[300]; /* the statements of that step; "" is none */
 #define EBI_SCHEMA_TEST_STEP step_a, step_b
 #include "test.h"
 #include "proc.h"
@@ -20,7 +21,7 @@ static void step(const char *a, const char *b)
 static void good_step(void)
 {
     step("CREATE TABLE @extra(n); INSERT INTO @extra SELECT count(*) FROM @event_log",
-         "ALTER TABLE @event_log ADD COLUMN note TEXT DEFAULT 'from version 1'");
+         "ALTER TABLE @event_log ADD COLUMN note TEXT DEFAULT 'from before'");
 }
 
 static eb_options options(const char *path, const char *ns)
@@ -52,8 +53,8 @@ static void set_version(const char *path, const char *prefix, int version)
     T_MUST(t_sql(path, sql, NULL, 0) == SQLITE_OK);
 }
 
-/* A file of version 1 with one event done, one dead, one pending. */
-static void version_1(const char *path, const char *ns)
+/* A file of the version before with one event done, one dead, one pending. */
+static void version_before(const char *path, const char *ns)
 {
     eb_options o = options(path, ns);
     char prefix[40];
@@ -68,7 +69,7 @@ static void version_1(const char *path, const char *ns)
     T_MUST(eb_publish(bus, "bad", "2", NULL) == EB_DEAD);
     T_MUST(eb_post(bus, "ok", "3", NULL) == EB_OK);
     eb_destroy(bus);
-    set_version(path, prefix, 1);
+    set_version(path, prefix, EBI_SCHEMA_LATEST - 1);
 }
 
 /* The bytes of a file; NULL with length 0 if there is none. */
@@ -115,7 +116,7 @@ TEST new_file_gets_all_steps_at_once(void)
     eb_bus *bus;
     good_step();
     bus = t_open(&o);
-    P_EQ(2, version_of(path, ""));
+    P_EQ(EBI_SCHEMA_LATEST, version_of(path, ""));
     P_EQ(0, t_sql_int(path, "SELECT n FROM extra"));
     T_OK(eb_post(bus, "x", NULL, NULL));
     eb_destroy(bus);
@@ -131,15 +132,15 @@ TEST older_file_is_brought_forward_with_all_it_holds(const char *ns)
     eb_bus *bus;
     char prefix[40], sql[300];
     int calls = 0;
-    version_1(path, ns);
+    version_before(path, ns);
     snprintf(prefix, sizeof prefix, "%s%s", ns ? ns : "", ns ? "_" : "");
-    P_EQ(1, version_of(path, prefix));
+    P_EQ(EBI_SCHEMA_LATEST - 1, version_of(path, prefix));
     good_step();
     bus = t_open(&o);
-    P_EQ(2, version_of(path, prefix));
+    P_EQ(EBI_SCHEMA_LATEST, version_of(path, prefix));
     snprintf(sql, sizeof sql, "SELECT n FROM \"%sextra\"", prefix);
     P_EQ(3, t_sql_int(path, sql));
-    snprintf(sql, sizeof sql, "SELECT count(*) FROM \"%sevent_log\" WHERE note = 'from version 1'",
+    snprintf(sql, sizeof sql, "SELECT count(*) FROM \"%sevent_log\" WHERE note = 'from before'",
              prefix);
     P_EQ(3, t_sql_int(path, sql));
     T_OK(eb_log_read(eb_bus_store(bus), NULL, &list));
@@ -169,17 +170,17 @@ TEST each_namespace_has_its_own_version(void)
     const char *path = t_path("namespaces");
     eb_options o = options(path, "one");
     eb_bus *bus;
-    version_1(path, "one");
-    version_1(path, "two");
+    version_before(path, "one");
+    version_before(path, "two");
     good_step();
     bus = t_open(&o);
-    P_EQ(2, version_of(path, "one_"));
-    P_EQ(1, version_of(path, "two_"));
+    P_EQ(EBI_SCHEMA_LATEST, version_of(path, "one_"));
+    P_EQ(EBI_SCHEMA_LATEST - 1, version_of(path, "two_"));
     P_EQ(0, t_sql_int(path, "SELECT count(*) FROM sqlite_schema WHERE name = 'two_extra'"));
     eb_destroy(bus);
     o.ns = "two";
     bus = t_open(&o);
-    P_EQ(2, version_of(path, "two_"));
+    P_EQ(EBI_SCHEMA_LATEST, version_of(path, "two_"));
     P_EQ(3, t_sql_int(path, "SELECT n FROM two_extra"));
     eb_destroy(bus);
     PASS();
@@ -191,7 +192,7 @@ TEST store_can_look_at_an_older_file(void)
     eb_options o = options(path, NULL);
     eb_event_list list;
     eb_store *store = NULL;
-    version_1(path, NULL);
+    version_before(path, NULL);
     good_step();
     T_OK(eb_store_open(&store, &o));
     T_OK(eb_dlq_list(store, NULL, &list));
@@ -224,13 +225,13 @@ TEST of_many_that_open_at_once_one_does_it(void)
     eb_result rc[OPENERS];
     int i;
     snprintf(crowded, sizeof crowded, "%s", t_path("crowd"));
-    version_1(crowded, NULL);
+    version_before(crowded, NULL);
     good_step();
     p_set(&gate, 0);
     for (i = 0; i < OPENERS; i++) thread[i] = p_go(opens, &rc[i]);
     for (i = 0; i < OPENERS; i++) p_join(thread[i]);
     for (i = 0; i < OPENERS; i++) P_EQ(EB_OK, rc[i]);
-    P_EQ(2, version_of(crowded, ""));
+    P_EQ(EBI_SCHEMA_LATEST, version_of(crowded, ""));
     P_EQ(1, t_sql_int(crowded, "SELECT count(*) FROM extra"));
     PASS();
 }
@@ -247,7 +248,7 @@ TEST step_that_fails_leaves_the_older_file_untouched(const char *bad)
     eb_store *store = (eb_store *)&o;
     char msg[300];
     bytes was;
-    version_1(path, NULL);
+    version_before(path, NULL);
     step("CREATE TABLE @extra(n); DELETE FROM @event_log", bad);
     was = slurp(path, "");
     ASSERT(eb_open(&bus, &o) < 0);
@@ -256,12 +257,12 @@ TEST step_that_fails_leaves_the_older_file_untouched(const char *bad)
     ASSERT(eb_store_open(&store, &o) < 0);
     ASSERT(store == NULL);
     ASSERT(unchanged(path, "", &was));
-    P_EQ(1, version_of(path, ""));
+    P_EQ(EBI_SCHEMA_LATEST - 1, version_of(path, ""));
     P_EQ(0, t_sql_int(path, "SELECT count(*) FROM sqlite_schema WHERE name = 'extra'"));
     P_EQ(3, t_stored(path));
     good_step(); /* the next version of the program does it right */
     bus = t_open(&o);
-    P_EQ(2, version_of(path, ""));
+    P_EQ(EBI_SCHEMA_LATEST, version_of(path, ""));
     P_EQ(3, t_sql_int(path, "SELECT n FROM extra"));
     eb_destroy(bus);
     PASS();
@@ -278,7 +279,7 @@ TEST step_that_fails_on_a_new_file_leaves_no_tables(void)
     P_EQ(0, t_sql_int(path, "SELECT count(*) FROM sqlite_schema"));
     good_step();
     bus = t_open(&o);
-    P_EQ(2, version_of(path, ""));
+    P_EQ(EBI_SCHEMA_LATEST, version_of(path, ""));
     eb_destroy(bus);
     PASS();
 }
@@ -289,7 +290,7 @@ TEST locked_file_is_not_brought_forward_yet(void)
     eb_options o = options(path, NULL);
     eb_bus *bus = (eb_bus *)&o;
     sqlite3 *db = NULL;
-    version_1(path, NULL);
+    version_before(path, NULL);
     good_step();
     o.busy_timeout_ms = EB_NONE;
     T_MUST(sqlite3_open(path, &db) == SQLITE_OK);
@@ -297,9 +298,9 @@ TEST locked_file_is_not_brought_forward_yet(void)
     T_IS(EB_ERR_BUSY, eb_open(&bus, &o));
     ASSERT(bus == NULL);
     T_MUST(sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL) == SQLITE_OK);
-    P_EQ(1, version_of(path, ""));
+    P_EQ(EBI_SCHEMA_LATEST - 1, version_of(path, ""));
     bus = t_open(&o);
-    P_EQ(2, version_of(path, ""));
+    P_EQ(EBI_SCHEMA_LATEST, version_of(path, ""));
     sqlite3_close(db);
     eb_destroy(bus);
     PASS();
@@ -315,7 +316,7 @@ TEST newer_file_is_refused_as_it_is(void)
     eb_store *store = (eb_store *)&o;
     char msg[600];
     bytes was;
-    version_1(path, NULL);
+    version_before(path, NULL);
     good_step();
     set_version(path, "", NEWER);
     was = slurp(path, "");
@@ -345,7 +346,7 @@ TEST newer_file_with_a_wal_is_refused_as_it_is(void)
     bytes was[2];
     char sql[200], name[440];
     int i;
-    version_1(path, NULL);
+    version_before(path, NULL);
     T_MUST(sqlite3_open(path, &db) == SQLITE_OK);
     snprintf(sql, sizeof sql, "UPDATE meta SET value = %d WHERE key = 'schema_version'", NEWER);
     T_MUST(sqlite3_exec(db, sql, NULL, NULL, NULL) == SQLITE_OK);

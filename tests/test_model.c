@@ -1363,7 +1363,7 @@ static void attempt_ends(m_event *e, m_sub *s, int outcome, int kind, int arg, i
 {
     m_state from = e->now;
     int i;
-    if (outcome == M_OUT_DONE && m_sub_next(e->type, s->order) && !w.revoked) {
+    if (outcome == M_OUT_DONE && m_sub_next(e->type, s->order)) {
         w.more = 1;
         return;
     }

@@ -623,6 +623,7 @@ static int hook_connection(sqlite3 *db, const char **error, const struct sqlite3
 static void hook(const char *path, int refuses, int dies)
 {
     const char *slash = path ? strrchr(path, '/') : NULL;
+    sqlite3_initialize(); /* which the next call needs and does not do */
     sqlite3_cancel_auto_extension((void (*)(void))hook_connection);
     commits = 0;
     hook_refuses = refuses;
@@ -850,6 +851,52 @@ TEST batch_of_a_dead_process_is_tried_one_by_one(void)
     P_EQ(0, list.items[0].retry_count);
     ASSERT(list.items[0].last_error == NULL);
     eb_event_list_free(&list);
+    eb_destroy(bus);
+    PASS();
+}
+
+/* The old version has recovered them, but ran none of them before it was closed. */
+TEST suspects_of_an_old_recovery_are_tried_one_by_one(void)
+{
+    const char *path = copy_of(&shop);
+    p_child *old = old_open(path, "my-shop", "idle");
+    eb_bus *bus;
+    int n;
+    OLD_SAYS("EB_OK", old, "start");
+    OLD_SAYS("EB_OK", old, "close");
+    P_ENDS_CLEANLY(old);
+    P_EQ(4, number(path, &shop, "count(*) FROM", "deliveries\" WHERE suspect > 0"));
+    bus = open_new(path, "my-shop");
+    seen.path = path;
+    seen.prefix = "my-shop_";
+    T_OK(start(bus, "*"));
+    T_OK(pump(bus));
+    for (n = 41; n <= 44; n++) {
+        ASSERT(call_of(n, 0) && !call_of(n, 1));
+        P_EQ(1, call_of(n, 0)->attempt);
+        P_EQ(0, call_of(n, 0)->failed);
+        P_EQ(1, call_of(n, 0)->alone);
+    }
+    eb_destroy(bus);
+    PASS();
+}
+
+/* By an operator, through the triggers of version 1: like one that was running alone. */
+TEST processing_by_hand_before_the_migration_counts_as_an_attempt(void)
+{
+    static const char by_hand[] =
+        "UPDATE second_events SET status = 'processing' WHERE type = 'wait.plain'";
+    const char *path = copy_of(&shop);
+    eb_bus *bus;
+    T_MUST(t_sql(path, by_hand, NULL, 0) == SQLITE_OK);
+    bus = open_new(path, "second");
+    P_EQ(EB_PROCESSING, status_of(eb_bus_store(bus), "wait.plain"));
+    T_OK(start(bus, "*"));
+    T_OK(pump(bus));
+    P_EQ(1, seen.count);
+    P_EQ(2, seen.items[0].attempt);
+    P_EQ(1, seen.items[0].failed);
+    P_EQ(1, p_interrupted(seen.items[0].errors));
     eb_destroy(bus);
     PASS();
 }
@@ -1404,6 +1451,8 @@ SUITE(to_the_end)
     BOTH(error_lists_go_on);
     RUN_TEST(lone_handler_of_a_dead_process_is_charged);
     RUN_TEST(batch_of_a_dead_process_is_tried_one_by_one);
+    RUN_TEST(suspects_of_an_old_recovery_are_tried_one_by_one);
+    RUN_TEST(processing_by_hand_before_the_migration_counts_as_an_attempt);
     BOTH(migrated_file_takes_everything);
     BOTH(start_reads_the_version_again);
 }

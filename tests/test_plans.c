@@ -14,6 +14,12 @@ static const struct {
     const char *name, *table, *why;
 } walkers[] = {
     {"LOG_READ", "event_log", "a page of the log: from after_seq until the page is full"},
+    {"LOG_BACK", "event_log", "the same from its end"},
+    {"LOG_COUNT_STATUS", "event_log", "its total counts all that match"},
+    {"LOST_READ", "dead_letters", "a page of the dead by seq: until the page is full"},
+    {"LOST_BACK", "dead_letters", "the same from its end"},
+    {"LOST_TOTAL", "dead_letters", "its total counts all that match"},
+    {"DLQ_SEQS", "dead_letters", "a snapshot of all that match, once per eb_dlq_retry_all"},
     {"LOG_COUNT", "event_log", "its total counts all that match"},
     {"DLQ_READ", "dead_letters", "newest first, along the index, until the page is full"},
     {"DLQ_COUNT", "dead_letters", "its total counts all that match"},
@@ -30,7 +36,16 @@ static const struct {
 } indexed[] = {
     {"DUE", "SEARCH", "deliveries_due"},
     {"NEXT_DUE", "SEARCH", "deliveries_due"},
-    {"KEY_", "SEARCH", "deliveries_key"},
+    {"SUSPECT", "SEARCH", "deliveries_apart"},
+    {"BY_HAND", "SEARCH", "deliveries_apart"},
+    {"KEY_BY_HAND", "SEARCH", "deliveries_apart"},
+    {"KEY_DUE", "SEARCH", "deliveries_later"},
+    {"KEY_AGAIN", "SEARCH", "deliveries_line"},
+    {"KEY_LINE", "SEARCH", "deliveries_line"},
+    {"KEY_WAITS", "SEARCH", "deliveries_line"},
+    {"KEY_RING", "SEARCH", "deliveries_line"},
+    {"UNFINISHED", "SEARCH", "deliveries_due"},
+    {"ANY_APART", "SEARCH", "deliveries_apart"},
     {"KNOWN_KEY", "SEARCH", "event_log_key"},
     {"DLQ_READ", "SCAN", "dead_letters_created"}, /* in its order, until the page is full */
 };
@@ -348,6 +363,7 @@ TEST query_by_id_reads_one_row(void)
     many(bus, "bad", 1000, 0);
     memset(&q, 0, sizeof q);
     q.id = id.str;
+    q.want_total = 1;
     steps(bus);
     T_OK(eb_log_read(eb_bus_store(bus), &q, &list));
     P_EQ(1, list.total);
