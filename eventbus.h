@@ -66,6 +66,7 @@ CONTENTS
         >>clock         Wall time for rows, monotonic time for waits
         >>log           One structured entry at a time
         >>db            Connections, statements, transactions
+        >>ownership     One dispatcher per file and namespace
         >>schema        Tables, their version, and whose file it is
         >>store         Opening, closing, reading
         >>writer        One connection, many callers, one commit
@@ -77,7 +78,6 @@ CONTENTS
         >>workers       Threads that run handlers, and the keeper
         >>pump          The same engine on the caller's thread
         >>waiting       For one event, for all of them
-        >>ownership     One dispatcher per file and namespace
         >>options       Checked once, resolved once
         >>subscriptions Who wants what
         >>life          Start, stop, free
@@ -290,7 +290,9 @@ FILE FORMAT
     The file carries its schema version in meta. A newer or foreign file is refused untouched, an
     older one is migrated forward in one transaction.
 */
-#if defined(EVENTBUS_IMPLEMENTATION) && !defined(_WIN32) && !defined(_POSIX_C_SOURCE)
+/* A strict dialect (-std=c99) hides the POSIX names; in others this would hide the user's. */
+#if defined(EVENTBUS_IMPLEMENTATION) && !defined(_WIN32) && defined(__STRICT_ANSI__) &&            \
+    !defined(_POSIX_C_SOURCE)
 #define _POSIX_C_SOURCE 200809L
 #endif
 
@@ -354,7 +356,7 @@ extern "C" {
     X(EB_ERR_UNKNOWN, -12, "the commit failed half way (fsync): stored or not stored")             \
     X(EB_ERR_IO, -13, "the file cannot be read or written")                                        \
     X(EB_ERR_CORRUPT, -14, "the file is damaged")                                                  \
-    X(EB_ERR_SCHEMA, -15, "the file is not ours or from a newer version; nothing was changed")     \
+    X(EB_ERR_SCHEMA, -15, "the file is not ours or newer, or SQLite is too old; nothing changed")  \
     X(EB_ERR_NOMEM, -16, "out of memory")                                                          \
     X(EB_ERR_FORK, -17, "used in a forked child; open a bus of your own there")                    \
     X(EB_ERR_THREADS, -18, "threads are not available in this build")
@@ -749,7 +751,7 @@ EB_API int eb_match(const char *pattern, const char *type);
 #include EB_SQLITE3_H
 
 #if SQLITE_VERSION_NUMBER < 3051003 || SQLITE_VERSION_NUMBER == 3052000
-#error "eventbus.h: SQLite before 3.51.3 can corrupt a WAL file, 3.52.0 was withdrawn; use 3.53.4"
+#error "eventbus.h: SQLite before 3.51.3 can corrupt a WAL file, 3.52.0 was withdrawn: use the sqlite3/ that comes with eventbus.h, first among the -I, and no -lsqlite3"
 #endif
 
 #include <stdarg.h>
@@ -782,7 +784,6 @@ EB_API int eb_match(const char *pattern, const char *type);
 #define EBI_KEY_MAX 255
 #define EBI_DEPTH_MAX 128
 #define EBI_ERROR_MAX 1000
-#define EBI_SCHEMA_VERSION 1
 #define EBI_FAST_US 1000         /* a handler quicker than this is worth claiming in batches for */
 #define EBI_CLAIM_STEP 4096      /* see ebi_claim_mark() */
 #define EBI_CROWD 32             /* commits for which a leader expects company after it had some */
@@ -804,6 +805,17 @@ EB_API int eb_match(const char *pattern, const char *type);
 #define EBI_THREADS 0
 #else
 #define EBI_THREADS 1
+#endif
+
+#if defined(__cplusplus) &&                                                                        \
+    (defined(__cpp_exceptions) || defined(__EXCEPTIONS) || defined(_CPPUNWIND))
+#define EBI_EXCEPTIONS 1
+#include <exception>
+#if defined(__GLIBCXX__)
+#include <cxxabi.h>
+#endif
+#else
+#define EBI_EXCEPTIONS 0
 #endif
 
 #if defined(__GNUC__) || defined(__clang__)
@@ -903,6 +915,11 @@ EBI_FN int ebi_platform_create_private(const char *path)
     (void)path; /* a new file inherits the folder's access list */
     return 0;
 }
+EBI_FN int ebi_platform_is_file(const char *path)
+{
+    (void)path; /* nothing that opens like a file hangs */
+    return 1;
+}
 #else
 EBI_FN int64_t ebi_platform_mono_us(void)
 {
@@ -941,6 +958,13 @@ EBI_FN int ebi_platform_create_private(const char *path)
     int fd = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
     if (fd < 0) return 0;
     return close(fd);
+}
+
+/* 0 if something lies there that is no file: opening a FIFO would hang. */
+EBI_FN int ebi_platform_is_file(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) != 0 || S_ISREG(st.st_mode);
 }
 #endif
 
@@ -1127,144 +1151,177 @@ EBI_FN int ebi_is_hex(unsigned char c)
 }
 EBI_FN int ebi_is_digit(unsigned char c) { return c >= '0' && c <= '9'; }
 
-/* Skips a JSON string, s[i] being its opening quote. Returns the index after it, 0 if malformed. */
-EBI_FN size_t ebi_json_string(const unsigned char *s, size_t n, size_t i)
+/* A JSON text being read. Each of the functions below skips one thing at `at` and returns 1, or
+** leaves `at` where it is wrong, says why, and returns 0. */
+typedef struct ebi_json {
+    const unsigned char *s;
+    size_t n, at;
+    const char *wrong;
+} ebi_json;
+
+EBI_FN int ebi_json_wrong(ebi_json *j, size_t at, const char *why)
 {
-    size_t step, k;
-    EB_ASSERT(s[i] == '"');
-    for (i++; i < n;) {
-        if (s[i] == '"') return i + 1;
-        if (s[i] < 0x20) return 0;
-        if (s[i] != '\\') {
-            step = ebi_utf8_len(s + i, n - i);
-            if (step == 0) return 0;
-            i += step;
-        } else if (i + 1 < n && s[i + 1] == 'u') {
-            if (n - i < 6) return 0;
-            for (k = 2; k < 6; k++)
-                if (!ebi_is_hex(s[i + k])) return 0;
-            i += 6;
-        } else {
-            if (i + 1 >= n || s[i + 1] == 0 || !strchr("\"\\/bfnrt", s[i + 1])) return 0;
-            i += 2;
-        }
-    }
+    EB_ASSERT(at <= j->n);
+    j->at = at;
+    j->wrong = why;
     return 0;
 }
 
-/* Skips a JSON number that begins at i. Returns the index after it, 0 if malformed. */
-EBI_FN size_t ebi_json_number(const unsigned char *s, size_t n, size_t i)
+EBI_FN void ebi_json_space(ebi_json *j)
 {
-    size_t start;
-    if (i < n && s[i] == '-') i++;
-    if (i >= n || !ebi_is_digit(s[i])) return 0;
-    if (s[i] == '0') i++;
-    else
-        while (i < n && ebi_is_digit(s[i])) i++;
-    if (i < n && s[i] == '.') {
-        start = ++i;
-        while (i < n && ebi_is_digit(s[i])) i++;
-        if (i == start) return 0;
+    while (j->at < j->n && (j->s[j->at] == ' ' || j->s[j->at] == '\t' || j->s[j->at] == '\n' ||
+                            j->s[j->at] == '\r'))
+        j->at++;
+}
+
+/* Whether c comes next, behind white space; it is skipped. */
+EBI_FN int ebi_json_is(ebi_json *j, char c)
+{
+    ebi_json_space(j);
+    if (j->at >= j->n || j->s[j->at] != (unsigned char)c) return 0;
+    j->at++;
+    return 1;
+}
+
+/* What follows a backslash. */
+EBI_FN int ebi_json_escape(ebi_json *j)
+{
+    size_t k, at = j->at;
+    EB_ASSERT(j->s[at] == '\\');
+    if (at + 1 >= j->n || j->s[at + 1] == 0 || !strchr("\"\\/bfnrtu", j->s[at + 1]))
+        return ebi_json_wrong(j, at, "a backslash begins no escape");
+    j->at += 2;
+    if (j->s[at + 1] != 'u') return 1;
+    for (k = 2; k < 6; k++)
+        if (at + k >= j->n || !ebi_is_hex(j->s[at + k]))
+            return ebi_json_wrong(j, at, "\\u needs four hexadecimal digits");
+    j->at += 4;
+    return 1;
+}
+
+EBI_FN int ebi_json_string(ebi_json *j)
+{
+    size_t step;
+    if (!ebi_json_is(j, '"')) return ebi_json_wrong(j, j->at, "a string is expected");
+    while (j->at < j->n) {
+        unsigned char c = j->s[j->at];
+        if (c == '"') {
+            j->at++;
+            return 1;
+        }
+        if (c < 0x20) return ebi_json_wrong(j, j->at, "a control character in a string");
+        if (c == '\\') {
+            if (!ebi_json_escape(j)) return 0;
+            continue;
+        }
+        step = ebi_utf8_len(j->s + j->at, j->n - j->at);
+        if (step == 0) return ebi_json_wrong(j, j->at, "not UTF-8");
+        j->at += step;
     }
-    if (i < n && (s[i] == 'e' || s[i] == 'E')) {
-        i++;
-        if (i < n && (s[i] == '+' || s[i] == '-')) i++;
-        start = i;
-        while (i < n && ebi_is_digit(s[i])) i++;
-        if (i == start) return 0;
+    return ebi_json_wrong(j, j->n, "a string does not end");
+}
+
+/* At least one digit. */
+EBI_FN int ebi_json_digits(ebi_json *j)
+{
+    size_t start = j->at;
+    while (j->at < j->n && ebi_is_digit(j->s[j->at])) j->at++;
+    return j->at > start ? 1 : ebi_json_wrong(j, j->at, "a digit is expected");
+}
+
+EBI_FN int ebi_json_number(ebi_json *j)
+{
+    if (j->s[j->at] == '-') j->at++;
+    if (j->at < j->n && j->s[j->at] == '0') j->at++;
+    else if (!ebi_json_digits(j)) return 0;
+    if (j->at < j->n && j->s[j->at] == '.') {
+        j->at++;
+        if (!ebi_json_digits(j)) return 0;
     }
-    return i;
+    if (j->at < j->n && (j->s[j->at] == 'e' || j->s[j->at] == 'E')) {
+        j->at++;
+        if (j->at < j->n && (j->s[j->at] == '+' || j->s[j->at] == '-')) j->at++;
+        if (!ebi_json_digits(j)) return 0;
+    }
+    return 1;
 }
 
-/* Skips one scalar. Returns the index after it, 0 if malformed. */
-EBI_FN size_t ebi_json_scalar(const unsigned char *s, size_t n, size_t i)
+EBI_FN int ebi_json_scalar(ebi_json *j)
 {
-    if (s[i] == '"') return ebi_json_string(s, n, i);
-    if (n - i >= 4 && memcmp(s + i, "true", 4) == 0) return i + 4;
-    if (n - i >= 4 && memcmp(s + i, "null", 4) == 0) return i + 4;
-    if (n - i >= 5 && memcmp(s + i, "false", 5) == 0) return i + 5;
-    return ebi_json_number(s, n, i);
+    static const char *const words[] = {"true", "false", "null"};
+    size_t i, len;
+    unsigned char c = j->s[j->at];
+    if (c == '"') return ebi_json_string(j);
+    if (c == '-' || ebi_is_digit(c)) return ebi_json_number(j);
+    for (i = 0; i < 3; i++) {
+        len = strlen(words[i]);
+        if (j->n - j->at < len || memcmp(j->s + j->at, words[i], len) != 0) continue;
+        j->at += len;
+        return 1;
+    }
+    return ebi_json_wrong(j, j->at, "a value is expected (plain text: see eb_json_text)");
 }
 
-EBI_FN size_t ebi_json_space(const unsigned char *s, size_t n, size_t i)
+/* In an object: the key and its colon. */
+EBI_FN int ebi_json_key(ebi_json *j)
 {
-    while (i < n && (s[i] == ' ' || s[i] == '\t' || s[i] == '\n' || s[i] == '\r')) i++;
-    return i;
+    if (!ebi_json_string(j)) return 0;
+    return ebi_json_is(j, ':') ? 1 : ebi_json_wrong(j, j->at, "a colon is expected");
 }
 
-/* In an object: the key and colon at i. Returns the index of the value, 0 if malformed. */
-EBI_FN size_t ebi_json_key(const unsigned char *s, size_t n, size_t i)
+/* Nothing may follow. */
+EBI_FN int ebi_json_end(ebi_json *j)
 {
-    i = ebi_json_space(s, n, i);
-    if (i >= n || s[i] != '"') return 0;
-    i = ebi_json_string(s, n, i);
-    if (i == 0) return 0;
-    i = ebi_json_space(s, n, i);
-    if (i >= n || s[i] != ':') return 0;
-    return i + 1;
+    ebi_json_space(j);
+    return j->at == j->n ? 1 : ebi_json_wrong(j, j->at, "something follows the value");
 }
 
-/* 1 if the n bytes at text are one RFC 8259 value in UTF-8, nested at most EBI_DEPTH_MAX deep.
-** A loop with one bit per open bracket, so no input can exhaust the stack. */
-EBI_FN int ebi_json_valid(const char *text, size_t n)
+/* One RFC 8259 value in UTF-8, nested at most EBI_DEPTH_MAX deep. A loop with one byte per open
+** bracket, so no input can exhaust the stack. */
+EBI_FN int ebi_json_value(ebi_json *j)
 {
-    const unsigned char *s = (const unsigned char *)text;
-    unsigned char is_object[EBI_DEPTH_MAX];
-    size_t i = 0, depth = 0;
-    for (;;) { /* a value is expected at i */
-        i = ebi_json_space(s, n, i);
-        if (i >= n) return 0;
-        if (s[i] == '[' || s[i] == '{') {
-            if (depth == EBI_DEPTH_MAX) return 0;
-            is_object[depth] = s[i] == '{';
-            i = ebi_json_space(s, n, i + 1);
-            if (i >= n) return 0;
-            if (s[i] != (is_object[depth] ? '}' : ']')) {
-                if (is_object[depth] && (i = ebi_json_key(s, n, i)) == 0) return 0;
-                depth++;
+    char close[EBI_DEPTH_MAX];
+    size_t depth = 0;
+    for (;;) { /* a value is expected */
+        ebi_json_space(j);
+        if (j->at >= j->n) return ebi_json_wrong(j, j->n, "the text ends too early");
+        if (j->s[j->at] == '[' || j->s[j->at] == '{') {
+            if (depth == EBI_DEPTH_MAX) return ebi_json_wrong(j, j->at, "nested too deep");
+            close[depth] = j->s[j->at++] == '{' ? '}' : ']';
+            if (!ebi_json_is(j, close[depth])) {
+                if (close[depth++] == '}' && !ebi_json_key(j)) return 0;
                 continue;
             }
-            i++;
-        } else if ((i = ebi_json_scalar(s, n, i)) == 0) {
+        } else if (!ebi_json_scalar(j)) {
             return 0;
         }
-        for (;;) { /* a value just ended at i */
-            i = ebi_json_space(s, n, i);
-            if (depth == 0) return i == n;
-            if (i >= n) return 0;
-            if (s[i] == (is_object[depth - 1] ? '}' : ']')) {
-                depth--;
-                i++;
-                continue;
-            }
-            if (s[i] != ',') return 0;
-            i++;
-            if (is_object[depth - 1] && (i = ebi_json_key(s, n, i)) == 0) return 0;
-            break;
-        }
+        while (depth > 0 && ebi_json_is(j, close[depth - 1])) depth--; /* a value just ended */
+        if (depth == 0) return ebi_json_end(j);
+        if (!ebi_json_is(j, ','))
+            return ebi_json_wrong(j, j->at, j->at < j->n ? "a comma or the closing bracket is expected"
+                                                         : "the text ends too early");
+        if (close[depth - 1] == '}' && !ebi_json_key(j)) return 0;
     }
 }
 
-/* 1 if text is a JSON object whose values are all strings. */
-EBI_FN int ebi_json_string_map(const char *text)
+/* An object whose values are all strings. */
+EBI_FN int ebi_json_string_map(ebi_json *j)
 {
-    const unsigned char *s = (const unsigned char *)text;
-    size_t n = strlen(text), i = ebi_json_space(s, n, 0);
-    if (i >= n || s[i] != '{') return 0;
-    i = ebi_json_space(s, n, i + 1);
-    if (i < n && s[i] == '}') return ebi_json_space(s, n, i + 1) == n;
-    for (;;) {
-        i = ebi_json_key(s, n, i);
-        if (i == 0) return 0;
-        i = ebi_json_space(s, n, i);
-        if (i >= n || s[i] != '"') return 0;
-        i = ebi_json_string(s, n, i);
-        if (i == 0) return 0;
-        i = ebi_json_space(s, n, i);
-        if (i >= n) return 0;
-        if (s[i] == '}') return ebi_json_space(s, n, i + 1) == n;
-        if (s[i++] != ',') return 0;
-    }
+    if (!ebi_json_is(j, '{')) return ebi_json_wrong(j, j->at, "an object is expected");
+    if (ebi_json_is(j, '}')) return ebi_json_end(j);
+    do {
+        if (!ebi_json_key(j) || !ebi_json_string(j)) return 0;
+    } while (ebi_json_is(j, ','));
+    if (ebi_json_is(j, '}')) return ebi_json_end(j);
+    return ebi_json_wrong(j, j->at, "a comma or the closing bracket is expected");
+}
+
+EBI_FN void ebi_json_init(ebi_json *j, const char *text, size_t n)
+{
+    j->s = (const unsigned char *)text;
+    j->n = n;
+    j->at = 0;
+    j->wrong = NULL;
 }
 
 /* Writes text into out (cap > 8), always terminated: control characters escaped, broken UTF-8
@@ -1518,6 +1575,38 @@ EBI_FN int64_t ebi_id_seq(const uint64_t key[2], const char *id)
     return (int64_t)ebi_id_unpermute(key, half[1] & UINT64_C(0x3FFFFFFFFFFFFFFF));
 }
 
+/* The path that a URI file name means, as SQLite reads it. 0: it names no file that we might have to
+** create (another host, a mode that creates none, a VFS of its own), or one too long for out. */
+EBI_FN int ebi_uri_path(const char *uri, char *out, size_t cap)
+{
+    const char *at = uri + 5;
+    size_t k = 0;
+    EB_ASSERT(strncmp(uri, "file:", 5) == 0);
+    if (strncmp(at, "//", 2) == 0) {
+        at += strncmp(at, "//localhost/", 12) == 0 ? 11 : 2;
+        if (*at != '/') return 0;
+    }
+    for (; *at && *at != '?' && *at != '#'; at++) {
+        char c = *at;
+        if (c == '%' && ebi_is_hex((unsigned char)at[1]) && ebi_is_hex((unsigned char)at[2])) {
+            char digits[3];
+            memcpy(digits, at + 1, 2);
+            digits[2] = 0;
+            c = (char)strtoul(digits, NULL, 16);
+            at += 2;
+        }
+        if (c == 0 || k + 1 >= cap) return 0;
+        out[k++] = c;
+    }
+    out[k] = 0;
+    for (; *at == '?' || *at == '&'; at += strcspn(at, "&#")) {
+        at++;
+        if (strncmp(at, "vfs=", 4) == 0) return 0;
+        if (strncmp(at, "mode=", 5) == 0 && strncmp(at + 5, "rwc", 3) != 0) return 0;
+    }
+    return k > 0;
+}
+
 /* ===========================================================================
 ** >>glob   The one pattern language                                 [private]
 ** ======================================================================== */
@@ -1713,14 +1802,14 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
     X(DIE_FRESH, EBI_SQL_DEATH EBI_SQL_FRESH("d."))                                                  \
     X(UNFINISHED, "SELECT EXISTS(SELECT 1 FROM @deliveries WHERE seq>?1)"                          \
                   " OR EXISTS(SELECT 1 FROM @deliveries WHERE due_ms IS NOT NULL)"                 \
-                  " OR EXISTS(SELECT 1 FROM @deliveries WHERE apart IS NOT NULL)")                 \
+                  " OR EXISTS(SELECT 1 FROM @deliveries WHERE apart=2)")                           \
     X(WAITING, "SELECT d.seq,l.type FROM @deliveries AS d JOIN @event_log AS l ON l.seq=d.seq"     \
                " WHERE d.seq>?1 AND " EBI_SQL_PLAIN " ORDER BY d.seq LIMIT 1000")                  \
     /* recovery: by rowid; ROWS is a slice, so that nobody waits for it */                         \
     X(ROWS, "SELECT seq,token,attempts,failed,ordering_key FROM @deliveries WHERE seq>?1"          \
             " AND seq<=(SELECT value FROM @meta WHERE key='claimed_to') ORDER BY seq LIMIT 4096")  \
     X(BY_HAND, "SELECT seq FROM @deliveries WHERE apart=2 AND seq>?1 ORDER BY seq LIMIT 256")      \
-    X(STUCK, "SELECT d.token,d.attempts,d.failed,d.max_attempts,d.apart,l.id,l.type"               \
+    X(STUCK, "SELECT d.seq,d.token,d.failed,d.max_attempts,l.id,l.type"                            \
              " FROM @deliveries AS d JOIN @event_log AS l ON l.seq=d.seq WHERE d.seq=?1")          \
     X(META_SET, "UPDATE @meta SET value=?2 WHERE key=?1")                                          \
     X(CLAIMED_TO, "UPDATE @meta SET value=max(value,?1) WHERE key='claimed_to'")                   \
@@ -1803,6 +1892,9 @@ typedef struct ebi_req {
     void *arg;
     int level;        /* durability this member needs */
     int64_t until_us; /* EB_ERR_BUSY if it could not begin by then */
+    int64_t queue_us; /* leaves the queue unserved at that time, and leads or does nothing; 0: waits */
+    int once;         /* it cannot run twice: another's failure ends it with EB_EMPTY */
+    int ran;
     /* under store->lock */
     struct ebi_req *next;
     int state; /* EBI_REQ_... */
@@ -1836,7 +1928,8 @@ struct eb_store {
     char ns[34];
     const char *node; /* what the log calls us: node_name or node_id */
     int wal_pages;    /* see eb_options */
-    ebi_db old_owner; /* the side file as 0.1.0 named it, held by who migrated the file */
+    int frozen;       /* the file cannot be written, and nobody had it open: see >>store */
+    ebi_db old_owner; /* a side file that whoever migrated the file holds until it closes */
     int locks; /* of lock and read_lock, how many could be made */
     /* under lock */
     ebi_mutex lock;
@@ -1850,12 +1943,14 @@ struct eb_store {
     int note_count;
     char trouble[200]; /* why the last transaction failed */
     int lock_said; /* somebody else's lock is told to the log; until we get it */
+    int64_t locked_since_us; /* it is there since; 0: it is not */
     int wal_said;  /* a WAL that cannot be copied is */
     /* whoever leads */
     ebi_db writer;
     int must_reopen;       /* a commit's fsync failed: this connection is not to be trusted */
     int must_checkpoint;   /* and until a TRUNCATE checkpoint succeeds, nothing is durable */
     int must_resync;       /* and then memory and file are compared */
+    int old_wal;           /* a store found one that it did not have to look at, until it writes */
     int moved;             /* the file has lost its name, when we last looked */
     int64_t data_version;
     int wal_frames;     /* in the WAL, by the last commit of ours */
@@ -1940,6 +2035,20 @@ EBI_FN int64_t ebi_due(int64_t now_ms, int64_t delay_ms)
     return due == INT64_MAX ? due - 1 : due;
 }
 
+/* Waits for a signal or for us microseconds; may wake early. A clock of the user's has no conditions:
+** it is slept on, with the lock free, 10 ms at a time. Lock held on entry and exit. */
+EBI_FN void ebi_clock_wait(eb_store *store, ebi_cond *cond, int64_t us)
+{
+    EB_ASSERT(us >= 0);
+    if (!store->clock.sleep_ms) {
+        ebi_cond_wait(cond, &store->lock, us);
+        return;
+    }
+    ebi_mutex_unlock(&store->lock);
+    ebi_sleep_ms(store, us < 10000 ? (us + 999) / 1000 : 10);
+    ebi_mutex_lock(&store->lock);
+}
+
 /* ===========================================================================
 ** >>log   One structured entry at a time                            [private]
 ** ======================================================================== */
@@ -1991,12 +2100,16 @@ static EBI_THREAD_LOCAL const eb_store *ebi_log_speaker;
 EBI_FN void ebi_log(const eb_store *store, eb_log_entry *e)
 {
     const eb_store *outer = ebi_log_speaker;
+    char text[sizeof ebi_error_text]; /* of the call that speaks: a call of the logger's may fail */
+    memcpy(text, ebi_error_text, sizeof text);
+    if (e->error == ebi_error_text) e->error = text;
     e->time_ms = ebi_now_ms(store);
     e->ns = store->ns[0] ? store->ns : NULL;
     e->node = store->node;
     ebi_log_speaker = store;
     store->logger.func(e, store->logger.user);
     ebi_log_speaker = outer;
+    memcpy(ebi_error_text, text, sizeof text);
 }
 EBI_FN void ebi_log_note(const eb_store *store, int level, const char *message, const char *error)
 {
@@ -2008,6 +2121,8 @@ EBI_FN void ebi_log_note(const eb_store *store, int level, const char *message, 
     e.next_delay_ms = -1;
     ebi_log(store, &e);
 }
+
+EBI_FN void ebi_keeper_noted(eb_store *store);
 
 /* Leaves something for the log; what does not fit is dropped. Lock held. */
 EBI_FN void ebi_log_later(eb_store *store, int level, const char *message, const char *fmt, ...)
@@ -2023,6 +2138,7 @@ EBI_FN void ebi_log_later(eb_store *store, int level, const char *message, const
     va_start(args, fmt);
     vsnprintf(note->error, sizeof note->error, fmt, args);
     va_end(args);
+    ebi_keeper_noted(store);
 }
 
 /* Tells the log what was left for it. No lock held, not by the leader. */
@@ -2068,7 +2184,8 @@ EBI_FN eb_result ebi_db_error(const ebi_db *db, int rc, const char *what)
 {
     eb_result result = ebi_db_result(rc);
     int its = db->handle && ((sqlite3_errcode(db->handle) ^ rc) & 0xFF) == 0;
-    return ebi_error(result, "%s: %s (SQLite %d)", what,
+    EB_ASSERT(db->store);
+    return ebi_error(result, "%s: %s: %s (SQLite %d)", db->store->path, what,
                      its ? sqlite3_errmsg(db->handle) : sqlite3_errstr(rc), rc);
 }
 
@@ -2209,11 +2326,27 @@ EBI_FN eb_result ebi_db_level(ebi_db *db, int level)
     return rc;
 }
 
+/* Somebody else has the write lock: after a second that is said, once, however many tries it was. */
+enum { EBI_LOCK_SAID_US = 1000000 };
+EBI_FN void ebi_db_locked(eb_store *store, int64_t now_us)
+{
+    int64_t waited_us;
+    ebi_mutex_lock(&store->lock);
+    if (!store->locked_since_us) store->locked_since_us = now_us;
+    waited_us = now_us - store->locked_since_us;
+    if (!store->lock_said && waited_us > EBI_LOCK_SAID_US) {
+        store->lock_said = 1;
+        ebi_log_later(store, EB_LOG_WARN, "the database is locked by somebody else",
+                      "%s: for %lld ms now; another process, or an open transaction of your own",
+                      store->path, (long long)(waited_us / 1000));
+    }
+    ebi_mutex_unlock(&store->lock);
+}
+
 /* Waits for another process's lock. Time counts, not calls: a signal may end a pause early. SQLite's
 ** write lock has no queue, so whoever asks most often gets it; with pauses of 1 ms one of several
 ** busy processes starves for seconds, with short ones in the beginning none waits for long (bench/).
 ** A clock of the user's is too coarse for that. */
-enum { EBI_LOCK_SAID_US = 1000000 };
 EBI_FN int ebi_db_busy(void *arg, int count)
 {
     ebi_db *db = (ebi_db *)arg;
@@ -2222,15 +2355,7 @@ EBI_FN int ebi_db_busy(void *arg, int count)
     if (count == 0) db->busy_since_us = now_us;
     waited_us = now_us - db->busy_since_us;
     if (until_us == 0) until_us = db->busy_since_us + ebi_us(store->busy_timeout_ms);
-    if (db == &store->writer && waited_us > EBI_LOCK_SAID_US) {
-        ebi_mutex_lock(&store->lock);
-        if (!store->lock_said)
-            ebi_log_later(store, EB_LOG_WARN, "the database is locked by somebody else",
-                          "%s: for %lld ms now; another process, or an open transaction of your own",
-                          store->path, (long long)(waited_us / 1000));
-        store->lock_said = 1;
-        ebi_mutex_unlock(&store->lock);
-    }
+    if (db == &store->writer) ebi_db_locked(store, now_us);
     if (now_us >= until_us) return 0;
     if (store->clock.sleep_ms) ebi_sleep_ms(store, 1);
     else if (waited_us < 10000) ebi_platform_pause_us(75);
@@ -2259,16 +2384,38 @@ EBI_FN void ebi_db_close(ebi_db *db)
     db->level = db->levels_seen = 0;
 }
 
+/* The connection itself. A frozen file has a name that tells SQLite to make nothing beside it. */
+EBI_FN int ebi_db_connect(eb_store *store, ebi_db *db, int flags)
+{
+    static const char tail[] = "?immutable=1";
+    const char *at;
+    char *uri, *out;
+    int rc;
+    flags |= SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
+    if (!store->frozen) return sqlite3_open_v2(store->path, &db->handle, flags, store->vfs);
+    uri = out = (char *)ebi_alloc(&store->allocator, 5 + 3 * strlen(store->file) + sizeof tail);
+    if (!uri) return SQLITE_NOMEM;
+    memcpy(out, "file:", 5);
+    out += 5;
+    for (at = store->file; *at; at++) {
+        if (strchr("%?#", *at)) out += snprintf(out, 4, "%%%02X", (unsigned)(unsigned char)*at);
+        else *out++ = *at;
+    }
+    memcpy(out, tail, sizeof tail);
+    rc = sqlite3_open_v2(uri, &db->handle, flags | SQLITE_OPEN_URI, store->vfs);
+    ebi_free(&store->allocator, uri);
+    return rc;
+}
+
 /* Opens a connection with the settings that change nothing in the file. */
 EBI_FN eb_result ebi_db_open(eb_store *store, ebi_db *db, int flags)
 {
-    int rc = sqlite3_open_v2(store->path, &db->handle,
-                             flags | SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, store->vfs);
+    int rc = ebi_db_connect(store, db, flags);
     eb_result result = EB_OK;
     EB_ASSERT(db->level == 0);
     db->store = store;
     db->busy_until_us = 0;
-    if (rc != SQLITE_OK) result = ebi_db_error(db, rc, store->path);
+    if (rc != SQLITE_OK) result = ebi_db_error(db, rc, "opening it");
     if (result == EB_OK) {
         sqlite3_extended_result_codes(db->handle, 1);
         sqlite3_busy_handler(db->handle, ebi_db_busy, db);
@@ -2288,7 +2435,7 @@ EBI_FN eb_result ebi_db_open(eb_store *store, ebi_db *db, int flags)
     if (result == EB_OK && (!ebi_db_stmt(store, db, EBI_SQL_BEGIN) ||
                             !ebi_db_stmt(store, db, EBI_SQL_COMMIT) ||
                             !ebi_db_stmt(store, db, EBI_SQL_ROLLBACK))) /* must not need memory */
-        result = ebi_db_error(db, ebi_db_code(db), store->path);
+        result = ebi_db_error(db, ebi_db_code(db), "opening it");
     if (result != EB_OK) ebi_db_close(db);
     return result;
 }
@@ -2348,6 +2495,64 @@ EBI_FN int64_t ebi_db_wal_bytes(ebi_db *db)
     sqlite3_file_control(db->handle, "main", SQLITE_FCNTL_JOURNAL_POINTER, &file);
     if (!file || !file->pMethods || file->pMethods->xFileSize(file, &size) != SQLITE_OK) return 0;
     return size;
+}
+
+/* ===========================================================================
+** >>ownership   One dispatcher per file and namespace               [private]
+** ========================================================================
+** The owner holds the write lock of a side file, an empty database opened through the same VFS. The
+** operating system lets go of it when the process dies, so there is nothing to expire or to clean
+** up, and it works within one process and after fork too. The file stays. (Not BEGIN EXCLUSIVE: of
+** many that begin at the same moment each may be in the way of the others, and none gets it.)
+**
+** Version 0.1.0 named it <path>-<ns>.owner, which may be the side file of another database. */
+
+/* Whether this VFS opens files of the operating system by their names, so that we may look first. */
+EBI_FN int ebi_db_native(const eb_store *store)
+{
+    const sqlite3_vfs *vfs = sqlite3_vfs_find(store->vfs);
+    const sqlite3_vfs *native = sqlite3_vfs_find(EBI_WIN32 ? "win32" : "unix");
+    return vfs && native && vfs->xFullPathname == native->xFullPathname;
+}
+
+/* Before SQLite opens path: what is no file is refused, a new file is private. SQLite would give a
+** new one the permissions of the umask. */
+EBI_FN eb_result ebi_db_prepare(const eb_store *store, const char *path, int create)
+{
+    if (!ebi_db_native(store)) return EB_OK;
+    if (!ebi_platform_is_file(path)) return ebi_error(EB_ERR_IO, "%s is no regular file", path);
+    if (create) ebi_platform_create_private(path);
+    return EB_OK;
+}
+
+/* Takes it for as long as side is open; EB_ERR_OWNED at once if somebody else has it. */
+EBI_FN eb_result ebi_owner_lock(eb_store *store, ebi_db *side, int as_in_0_1)
+{
+    size_t n;
+    char *path;
+    int rc = SQLITE_OK;
+    eb_result result;
+    EB_ASSERT(!side->handle);
+    if (!store->file || !store->file[0]) return EB_OK;
+    side->store = store;
+    n = strlen(store->file) + sizeof store->ns + 16;
+    path = (char *)ebi_alloc(&store->allocator, n);
+    if (!path) return ebi_error(EB_ERR_NOMEM, "out of memory");
+    if (as_in_0_1 && store->ns[0]) snprintf(path, n, "%s-%s.owner", store->file, store->ns);
+    else snprintf(path, n, "%s.owner%s%s", store->file, store->ns[0] ? "@" : "", store->ns);
+    result = ebi_db_prepare(store, path, 1);
+    if (result == EB_OK)
+        rc = sqlite3_open_v2(path, &side->handle,
+                             SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
+                             store->vfs);
+    if (result == EB_OK && rc == SQLITE_OK) rc = ebi_db_exec(side, "BEGIN IMMEDIATE");
+    ebi_free(&store->allocator, path);
+    if (result == EB_OK && (rc & 0xFF) == SQLITE_BUSY)
+        result = ebi_error(EB_ERR_OWNED, "%s: another bus dispatches it", store->path);
+    else if (result == EB_OK && rc != SQLITE_OK)
+        result = ebi_db_error(side, rc, "taking ownership");
+    if (result != EB_OK) ebi_db_close(side);
+    return result;
 }
 
 /* ===========================================================================
@@ -2606,7 +2811,7 @@ EBI_FN eb_result ebi_schema_find(eb_store *store, ebi_db *db, uint32_t *found, c
         if (rc == SQLITE_ROW || rc == SQLITE_DONE) rc = SQLITE_OK;
     }
     sqlite3_finalize(s);
-    return rc == SQLITE_OK ? EB_OK : ebi_db_error(db, rc, store->path);
+    return rc == SQLITE_OK ? EB_OK : ebi_db_error(db, rc, "reading");
 }
 
 /* The names that a file of this version has. */
@@ -2621,18 +2826,37 @@ EBI_FN uint32_t ebi_schema_expected(int64_t version)
     return bits;
 }
 
+/* In UTF-16 SQLite would convert each text on its way in and out, and not without loss. */
+EBI_FN eb_result ebi_schema_encoding(ebi_db *db)
+{
+    sqlite3_stmt *s = NULL;
+    const char *name;
+    eb_result result = EB_OK;
+    int rc = sqlite3_prepare_v2(db->handle, "PRAGMA encoding", -1, &s, NULL);
+    if (rc == SQLITE_OK) rc = sqlite3_step(s);
+    name = rc == SQLITE_ROW ? (const char *)sqlite3_column_text(s, 0) : NULL;
+    if (rc == SQLITE_ROW && !name) rc = SQLITE_NOMEM;
+    if (rc != SQLITE_ROW) result = ebi_db_error(db, rc == SQLITE_DONE ? SQLITE_ERROR : rc, "reading");
+    else if (strcmp(name, "UTF-8") != 0)
+        result = ebi_error(EB_ERR_SCHEMA, "%s: the database is in %s, an event bus needs UTF-8",
+                           db->store->path, name);
+    sqlite3_finalize(s);
+    return result;
+}
+
 /* The version of the file's schema: 0 = none of it is there. EB_ERR_SCHEMA: not ours, or newer. */
 EBI_FN eb_result ebi_schema_look(eb_store *store, ebi_db *db, int64_t *version)
 {
     uint32_t found;
     const char *wrong;
     int rc;
-    eb_result result = ebi_schema_find(store, db, &found, &wrong);
+    eb_result result = ebi_schema_encoding(db);
     *version = 0;
+    if (result == EB_OK) result = ebi_schema_find(store, db, &found, &wrong);
     if (result != EB_OK || found == 0) return result;
     rc = (found & 1) && !(wrong && strcmp(wrong, "meta") == 0)
              ? ebi_schema_meta(store, db, "schema_version", version) : SQLITE_ERROR;
-    if (rc != SQLITE_OK && (rc & 0xFF) != SQLITE_ERROR) return ebi_db_error(db, rc, store->path);
+    if (rc != SQLITE_OK && (rc & 0xFF) != SQLITE_ERROR) return ebi_db_error(db, rc, "reading");
     if (rc != SQLITE_OK || *version < 1)
         return ebi_error(EB_ERR_SCHEMA,
                          "%s: a table, index or view named like ours (%smeta, %sevents, ...) is "
@@ -2739,10 +2963,9 @@ EBI_FN eb_result ebi_schema_whole(eb_store *store, ebi_db *db)
 /* A WAL that somebody left behind may be in the kernel's cache only: its fsync may have failed. It
 ** is copied into the database and synced before anything is built upon it. Busy: somebody else uses
 ** the file right now, and then it is theirs, and good. */
-EBI_FN eb_result ebi_schema_old_wal(eb_store *store, ebi_db *db)
+EBI_FN eb_result ebi_schema_old_wal(ebi_db *db)
 {
     int rc;
-    (void)store;
     if (ebi_db_wal_bytes(db) == 0) return EB_OK;
     sqlite3_busy_handler(db->handle, NULL, NULL);
     rc = sqlite3_wal_checkpoint_v2(db->handle, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
@@ -2751,30 +2974,66 @@ EBI_FN eb_result ebi_schema_old_wal(eb_store *store, ebi_db *db)
     return ebi_db_error(db, rc, "checkpoint of the WAL found at open");
 }
 
-/* Looks, then switches to WAL, then creates or migrates; create = 0: the tables must be there. */
+/* The version, of one snapshot: another process may be creating the tables. */
+EBI_FN eb_result ebi_schema_see(eb_store *store, ebi_db *db, int64_t *version)
+{
+    int code = ebi_db_exec(db, "BEGIN");
+    eb_result rc;
+    *version = 0;
+    if (code != SQLITE_OK) return ebi_db_error(db, code, "reading");
+    rc = ebi_schema_look(store, db, version);
+    code = ebi_db_rollback(store, db);
+    return rc == EB_OK && code != SQLITE_OK ? ebi_db_error(db, code, "reading") : rc;
+}
+
+/* Brings a file of an older version forward, unless somebody dispatches it: waits for them up to
+** busy_timeout_ms, or until somebody else has done it. A process that opened the file before, with the
+** older header, knows nothing of the new rules. So that it cannot begin to dispatch, its form of the
+** side file is held until this store closes, where that is not the new form as well. */
+EBI_FN eb_result ebi_schema_migrate(eb_store *store, ebi_db *db, int64_t version)
+{
+    int64_t until_us = ebi_add(ebi_mono_us(store), ebi_us(store->busy_timeout_ms));
+    eb_result rc, seen;
+    EB_ASSERT(version > 0 && version < EBI_SCHEMA_LATEST);
+    while ((rc = ebi_owner_lock(store, &store->old_owner, version == 1)) == EB_ERR_OWNED) {
+        if (ebi_mono_us(store) >= until_us)
+            return ebi_error(EB_ERR_OWNED, "%s: schema version %lld is to be brought forward, but "
+                             "another bus dispatches it", store->path, (long long)version);
+        ebi_sleep_ms(store, 5);
+        seen = ebi_schema_see(store, db, &version);
+        if (seen != EB_OK || version == EBI_SCHEMA_LATEST) return seen;
+    }
+    if (rc == EB_OK) rc = ebi_schema_write(store, db);
+    if (rc != EB_OK || version != 1 || !store->ns[0]) ebi_db_close(&store->old_owner);
+    return rc;
+}
+
+/* Looks, then switches to WAL, then creates or migrates; create = 0: the tables must be there, and
+** whoever only reads writes nothing, so that it can read on a full disk. */
 EBI_FN eb_result ebi_schema_open(eb_store *store, ebi_db *db, int create)
 {
     int64_t version = 0, key[2] = {0, 0};
-    int code;
-    eb_result rc;
-    code = ebi_db_exec(db, "BEGIN"); /* one snapshot: another process may be creating the tables */
-    if (code != SQLITE_OK) return ebi_db_error(db, code, store->path);
-    rc = ebi_schema_look(store, db, &version);
-    code = ebi_db_rollback(store, db);
-    if (rc == EB_OK && code != SQLITE_OK) rc = ebi_db_error(db, code, store->path);
+    int code, old = 0;
+    eb_result rc = ebi_schema_see(store, db, &version);
     if (rc == EB_OK && !store->in_memory) rc = ebi_schema_whole(store, db);
     if (rc == EB_OK && version == 0 && !create)
         rc = ebi_error(EB_ERR_SCHEMA, "%s: there is no event bus in this file", store->path);
+    if (rc == EB_OK) old = version > 0 && version < EBI_SCHEMA_LATEST;
     if (rc != EB_OK) /* leave a refused file exactly as it was */
         sqlite3_db_config(db->handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-    if (rc == EB_OK) rc = ebi_db_wal(store, db);
+    if (rc == EB_OK && !store->frozen) rc = ebi_db_wal(store, db);
     if (rc == EB_OK) rc = ebi_db_level(db, store->durability);
-    if (rc == EB_OK && !store->in_memory) rc = ebi_schema_old_wal(store, db);
-    if (rc == EB_OK && version < EBI_SCHEMA_LATEST) rc = ebi_schema_write(store, db);
+    store->old_wal = !store->in_memory && !store->frozen;
+    if (rc == EB_OK && store->old_wal && (create || old)) {
+        rc = ebi_schema_old_wal(db);
+        store->old_wal = 0;
+    }
+    if (rc == EB_OK && old) rc = ebi_schema_migrate(store, db, version);
+    else if (rc == EB_OK && version == 0) rc = ebi_schema_write(store, db);
     if (rc != EB_OK) return rc;
     code = ebi_schema_meta(store, db, "id_key_1", &key[0]);
     if (code == SQLITE_OK) code = ebi_schema_meta(store, db, "id_key_2", &key[1]);
-    if (code != SQLITE_OK) return ebi_db_error(db, code, store->path);
+    if (code != SQLITE_OK) return ebi_db_error(db, code, "reading");
     store->id_key[0] = (uint64_t)key[0];
     store->id_key[1] = (uint64_t)key[1];
     return EB_OK;
@@ -2847,8 +3106,9 @@ EBI_FN eb_result ebi_store_sqlite(void)
     static ebi_mutex lock = EBI_MUTEX_INIT;
     int rc;
     if (sqlite3_libversion_number() < 3051003 || sqlite3_libversion_number() == 3052000)
-        return ebi_error(EB_ERR_SCHEMA, "SQLite %s is linked: it can corrupt a WAL database; use "
-                         "3.53.4", sqlite3_libversion());
+        return ebi_error(EB_ERR_SCHEMA, "SQLite %s is linked: it can corrupt a WAL database; compile "
+                         "the sqlite3.c that comes with eventbus.h into the program and drop "
+                         "-lsqlite3", sqlite3_libversion());
     ebi_mutex_lock(&lock);
     rc = sqlite3_initialize();
     ebi_mutex_unlock(&lock);
@@ -2868,6 +3128,57 @@ EBI_FN eb_result ebi_store_basics(const eb_options *o, eb_allocator *allocator, 
     return ebi_store_sqlite();
 }
 
+/* Prepares the place where SQLite will look for the file: URI names are read, and links followed,
+** as SQLite does. */
+EBI_FN eb_result ebi_store_place(eb_store *store, int create)
+{
+    char named[1024], full[1024];
+    const char *path = store->path;
+    sqlite3_vfs *vfs = sqlite3_vfs_find(store->vfs);
+    sqlite3 *probe = NULL;
+    int rc;
+    if (store->in_memory || !ebi_db_native(store) || vfs->mxPathname >= (int)sizeof full)
+        return EB_OK;
+    if (strncmp(path, "file:", 5) == 0) { /* are URI names on? There is no other way to ask */
+        rc = sqlite3_open_v2("file:?mode=memory", &probe, SQLITE_OPEN_READWRITE, NULL);
+        sqlite3_close(probe);
+        if (rc == SQLITE_OK && !ebi_uri_path(path, named, sizeof named)) return EB_OK;
+        if (rc == SQLITE_OK) path = named;
+        else if (rc != SQLITE_CANTOPEN) return ebi_error(EB_ERR_NOMEM, "out of memory");
+    }
+    rc = vfs->xFullPathname(vfs, path, vfs->mxPathname + 1, full);
+    if ((rc & 0xFF) != SQLITE_OK) return EB_OK; /* opening it will say why */
+    return ebi_db_prepare(store, full, create);
+}
+
+/* Remembers what the file is called. */
+EBI_FN eb_result ebi_store_name(eb_store *store)
+{
+    int ok = 1;
+    if (store->in_memory) return EB_OK;
+    store->file = ebi_strdup(&store->allocator, sqlite3_db_filename(store->writer.handle, "main"),
+                             &ok);
+    return ok ? EB_OK : ebi_error(EB_ERR_NOMEM, "out of memory");
+}
+
+/* For reading a file that cannot be written, SQLite would make files beside it that cannot be written
+** either, and keep everybody out for good. If nobody has it open, it is read as it is on disk. */
+EBI_FN eb_result ebi_store_freeze(eb_store *store)
+{
+    sqlite3_vfs *vfs = sqlite3_vfs_find(store->vfs);
+    size_t n = strlen(store->file) + 5;
+    char *wal = (char *)ebi_alloc(&store->allocator, n);
+    int used = 1;
+    if (!wal) return ebi_error(EB_ERR_NOMEM, "out of memory");
+    snprintf(wal, n, "%s-wal", store->file);
+    vfs->xAccess(vfs, wal, SQLITE_ACCESS_EXISTS, &used);
+    ebi_free(&store->allocator, wal);
+    if (used) return EB_OK;
+    ebi_db_close(&store->writer);
+    store->frozen = 1;
+    return ebi_db_open(store, &store->writer, 0);
+}
+
 /* Opens the file. On failure the store is still to be given to ebi_store_fini(). */
 EBI_FN eb_result ebi_store_init(eb_store *store, const eb_options *o, int create)
 {
@@ -2882,18 +3193,16 @@ EBI_FN eb_result ebi_store_init(eb_store *store, const eb_options *o, int create
     rc = ebi_store_options(store, o);
     if (rc != EB_OK) return rc;
     store->in_memory = ebi_is_memory(store->path);
-    if (create && !store->vfs && !store->in_memory) ebi_platform_create_private(store->path);
-    rc = ebi_db_open(store, &store->writer, create ? SQLITE_OPEN_CREATE : 0);
+    rc = ebi_store_place(store, create);
+    if (rc == EB_OK) rc = ebi_db_open(store, &store->writer, create ? SQLITE_OPEN_CREATE : 0);
+    if (rc == EB_OK) rc = ebi_store_name(store);
+    if (rc == EB_OK && sqlite3_db_readonly(store->writer.handle, "main") == 1)
+        rc = create ? ebi_error(EB_ERR_IO, "%s cannot be written", store->path)
+                    : ebi_store_freeze(store);
     if (rc == EB_OK) rc = ebi_schema_open(store, &store->writer, create);
-    if (rc == EB_OK && !store->in_memory) {
-        int ok = 1;
-        store->file = ebi_strdup(&store->allocator,
-                                 sqlite3_db_filename(store->writer.handle, "main"), &ok);
-        if (!ok) rc = ebi_error(EB_ERR_NOMEM, "out of memory");
-    }
     if (rc == EB_OK) {
         int code = ebi_db_number(store, &store->writer, EBI_SQL_DATA_VERSION, &store->data_version);
-        if (code != SQLITE_OK) rc = ebi_db_error(&store->writer, code, store->path);
+        if (code != SQLITE_OK) rc = ebi_db_error(&store->writer, code, "reading");
     }
     return rc;
 }
@@ -2902,6 +3211,7 @@ EBI_FN void ebi_store_fini(eb_store *store)
 {
     ebi_db_close(&store->reader);
     ebi_db_close(&store->writer);
+    ebi_db_close(&store->old_owner);
     ebi_free(&store->allocator, store->path);
     ebi_free(&store->allocator, store->vfs);
     ebi_free(&store->allocator, store->node_id);
@@ -2942,9 +3252,10 @@ EBI_FN eb_result ebi_store_check(const eb_store *store)
 ** transaction of its own, so that only the guilty one fails. Members are therefore written so that
 ** they can run twice: memory changes in `after`, which runs once, under the lock, after the commit
 ** and before the next leader. PRAGMA synchronous is set before BEGIN to what the most demanding
-** member asks. The lock is never held while SQLite works. */
+** member asks. The lock is never held while SQLite works. A member that cannot run twice (a claim,
+** which takes what memory holds) says so, and begins anew if it was another's failure. */
 
-EBI_FN void ebi_engine_outcomes_take(eb_store *store);
+EBI_FN int ebi_engine_outcomes_take(eb_store *store);
 EBI_FN eb_result ebi_engine_outcomes_apply(eb_store *store);
 EBI_FN void ebi_engine_outcomes_end(eb_store *store, eb_result rc);
 EBI_FN eb_result ebi_engine_resync(eb_store *store);
@@ -2961,6 +3272,8 @@ EBI_FN void ebi_req_init(ebi_req *r, eb_result (*func)(eb_store *, void *),
     r->arg = arg;
     r->level = level;
     r->until_us = until_us;
+    r->queue_us = 0;
+    r->once = r->ran = 0;
     r->next = NULL;
     r->state = EBI_REQ_QUEUED;
     r->rc = EB_OK;
@@ -3078,11 +3391,15 @@ EBI_FN eb_result ebi_writer_transaction(eb_store *store, ebi_req *list, int leve
     EB_ASSERT(store->leading);
     EB_ASSERT(level >= EB_DURABLE_FULL && level <= EB_DURABLE_OFF);
     rc = ebi_writer_ready(store);
+    if (rc == EB_OK && store->old_wal) rc = ebi_schema_old_wal(&store->writer);
+    if (rc == EB_OK) store->old_wal = 0;
     if (rc == EB_OK) rc = ebi_db_level(&store->writer, level);
     if (rc != EB_OK) return rc;
     code = ebi_db_run(store, &store->writer, EBI_SQL_BEGIN);
     if (code != SQLITE_OK) return ebi_writer_begin_failed(store, code);
     for (r = list; r && rc == EB_OK; r = r->next) {
+        EB_ASSERT(!r->once || !r->ran);
+        r->ran = 1;
         ebi_req_end(r, r->func(store, r->arg));
         /* A refusal before the first write (a full queue, not found) concerns its member only; a
         ** failure of SQLite ended the transaction or leaves half of a member in it. */
@@ -3116,6 +3433,10 @@ EBI_FN eb_result ebi_writer_one_by_one(eb_store *store, ebi_req *list, int outco
     EB_ASSERT(store->leading);
     for (r = list; r; r = rest) {
         rest = r->next;
+        if (r->once && r->ran) {
+            if (r->rc >= 0) r->rc = EB_EMPTY;
+            continue;
+        }
         r->next = NULL;
         rc = ebi_writer_transaction(store, r, r->level, 0);
         if (rc != EB_OK) ebi_req_end(r, rc);
@@ -3176,7 +3497,7 @@ EBI_FN void ebi_writer_gather(eb_store *store, ebi_req *own, int *level, int64_t
     ebi_req *r, *last = own;
     *level = own->level;
     *until_us = own->until_us;
-    while ((r = store->queue_head) != NULL && r->func) {
+    while ((r = store->queue_head) != NULL && r->func && !r->queue_us) {
         store->queue_head = r->next;
         if (!r->next) store->queue_tail = NULL;
         r->next = NULL;
@@ -3199,6 +3520,9 @@ EBI_FN ebi_req *ebi_writer_requeue(eb_store *store, ebi_req *own)
         if (r->until_us <= now_us) {
             *ended_at = r;
             ended_at = &r->next;
+        } else if (r->once && r->ran) {
+            *ended_at = r;
+            ended_at = &r->next;
         } else if (r != own) {
             *back_at = r;
             back_at = &r->next;
@@ -3215,7 +3539,7 @@ EBI_FN ebi_req *ebi_writer_requeue(eb_store *store, ebi_req *own)
 EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
 {
     ebi_req *r, *list = own, *rest;
-    int level, off = store->durability == EB_DURABLE_OFF;
+    int level, off = store->durability == EB_DURABLE_OFF, shared;
     eb_result rc, outcome;
     char text[sizeof ebi_error_text]; /* this thread's last error is not what befalls others */
     char trouble[sizeof store->trouble];
@@ -3228,12 +3552,12 @@ EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
     }
     if (store->queue_head) store->crowd = EBI_CROWD;
     ebi_writer_gather(store, own, &level, &store->writer.busy_until_us);
-    ebi_engine_outcomes_take(store);
+    shared = ebi_engine_outcomes_take(store) || own->next;
     ebi_mutex_unlock(&store->lock);
     memcpy(text, ebi_error_text, sizeof text);
     rc = ebi_writer_transaction(store, list, off ? EB_DURABLE_OFF : level, 1);
     outcome = rc;
-    if (rc == EB_ERR_BUSY || rc == EB_ERR_UNKNOWN) {
+    if (rc == EB_ERR_BUSY || rc == EB_ERR_UNKNOWN || (rc != EB_OK && !shared)) {
         for (r = list; r; r = r->next) ebi_req_end(r, rc);
     } else if (rc != EB_OK) {
         outcome = ebi_writer_one_by_one(store, list, 1);
@@ -3245,7 +3569,8 @@ EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
     store->commits += rc == EB_OK;
     if (outcome != EB_OK) memcpy(store->trouble, trouble, sizeof trouble);
     if (rc == EB_ERR_BUSY) list = ebi_writer_requeue(store, own);
-    else if (store->lock_said) {
+    else store->locked_since_us = 0;
+    if (store->lock_said && !store->locked_since_us) {
         store->lock_said = 0;
         ebi_log_later(store, EB_LOG_INFO, "the database is no longer locked", "%s", store->path);
     }
@@ -3275,9 +3600,23 @@ EBI_FN void ebi_writer_hand_over(eb_store *store)
     ebi_cond_signal(&r->cond);
 }
 
+/* Takes r, which is in the queue, out of it. Lock held. */
+EBI_FN void ebi_writer_unqueue(eb_store *store, ebi_req *r)
+{
+    ebi_req **at = &store->queue_head, *previous = NULL;
+    while (*at != r) {
+        previous = *at;
+        at = &previous->next;
+    }
+    *at = r->next;
+    if (store->queue_tail == r) store->queue_tail = previous;
+    r->next = NULL;
+}
+
 /* Queues r and waits until it leads or is done. Lock held. */
 EBI_FN void ebi_writer_join(eb_store *store, ebi_req *r)
 {
+    int64_t left_us = -1;
     if (!store->leading) {
         store->leading = 1;
         r->state = EBI_REQ_LEAD;
@@ -3288,33 +3627,39 @@ EBI_FN void ebi_writer_join(eb_store *store, ebi_req *r)
     store->queue_tail = r;
     r->waits = 1;
     ebi_cond_init(&r->cond);
-    while (r->state == EBI_REQ_QUEUED) ebi_cond_wait(&r->cond, &store->lock, -1);
+    while (r->state == EBI_REQ_QUEUED) {
+        if (r->queue_us) left_us = r->queue_us - ebi_mono_us(store);
+        if (r->queue_us && left_us <= 0) {
+            ebi_writer_unqueue(store, r);
+            r->state = EBI_REQ_DONE;
+            ebi_req_end(r, ebi_error(EB_ERR_BUSY, "%s is locked by somebody else", store->path));
+            return;
+        }
+        ebi_cond_wait(&r->cond, &store->lock, left_us);
+    }
 }
 
-/* Runs func inside a committed transaction, possibly with others'. EB_ERR_BUSY if somebody else has
-** the lock until until_us. Blocks; no lock held. */
-EBI_FN eb_result ebi_writer_run_until(eb_store *store, eb_result (*func)(eb_store *, void *),
-                                      void (*after)(eb_store *, void *, eb_result), void *arg,
-                                      int level, int64_t until_us)
+/* Runs r->func inside a committed transaction, possibly with others'. EB_ERR_BUSY if somebody else
+** has the lock until r->until_us. Blocks; no lock held. */
+EBI_FN eb_result ebi_writer_commit(eb_store *store, ebi_req *r)
 {
-    ebi_req r;
     ebi_cond *wake = NULL;
     int notes;
-    ebi_req_init(&r, func, after, arg, level, until_us);
+    EB_ASSERT(r->func && r->state == EBI_REQ_QUEUED);
     ebi_mutex_lock(&store->lock);
-    ebi_writer_join(store, &r);
-    if (r.state == EBI_REQ_LEAD) {
-        while (r.state == EBI_REQ_LEAD) ebi_writer_lead(store, &r);
+    ebi_writer_join(store, r);
+    if (r->state == EBI_REQ_LEAD) {
+        while (r->state == EBI_REQ_LEAD) ebi_writer_lead(store, r);
         ebi_writer_hand_over(store);
         wake = ebi_engine_wake(store);
     }
     notes = store->note_count;
     ebi_mutex_unlock(&store->lock);
     if (wake) ebi_cond_signal(wake); /* only now: a worker that wakes up finds the lock free */
-    if (r.waits) ebi_cond_fini(&r.cond);
+    if (r->waits) ebi_cond_fini(&r->cond);
     if (notes) ebi_log_flush(store);
-    if (r.rc < 0) memcpy(ebi_error_text, r.error, sizeof r.error);
-    return r.rc;
+    if (r->rc < 0) memcpy(ebi_error_text, r->error, sizeof r->error);
+    return r->rc;
 }
 
 /* The same within busy_timeout_ms from now. */
@@ -3325,21 +3670,29 @@ EBI_FN int64_t ebi_writer_until(const eb_store *store)
 EBI_FN eb_result ebi_writer_run(eb_store *store, eb_result (*func)(eb_store *, void *),
                                 void (*after)(eb_store *, void *, eb_result), void *arg, int level)
 {
-    return ebi_writer_run_until(store, func, after, arg, level, ebi_writer_until(store));
+    ebi_req r;
+    ebi_req_init(&r, func, after, arg, level, ebi_writer_until(store));
+    return ebi_writer_commit(store, &r);
 }
 
-/* Exclusive use of the writer connection without a transaction; no lock held in between. */
-EBI_FN void ebi_writer_enter(eb_store *store)
+/* Exclusive use of the writer connection without a transaction; no lock held in between. 0: it was
+** not to be had until queue_us (0: no limit). */
+EBI_FN int ebi_writer_enter_until(eb_store *store, int64_t queue_us)
 {
     ebi_req r;
+    int entered;
     ebi_req_init(&r, NULL, NULL, NULL, EB_DURABLE_NORMAL, 0);
+    r.queue_us = queue_us;
     ebi_mutex_lock(&store->lock);
     ebi_writer_join(store, &r);
-    EB_ASSERT(r.state == EBI_REQ_LEAD);
-    store->writer.busy_until_us = 0;
+    entered = r.state == EBI_REQ_LEAD;
+    EB_ASSERT(entered || queue_us);
+    if (entered) store->writer.busy_until_us = 0;
     ebi_mutex_unlock(&store->lock);
     if (r.waits) ebi_cond_fini(&r.cond);
+    return entered;
 }
+EBI_FN void ebi_writer_enter(eb_store *store) { ebi_writer_enter_until(store, 0); }
 EBI_FN void ebi_writer_leave(eb_store *store)
 {
     ebi_mutex_lock(&store->lock);
@@ -3355,7 +3708,8 @@ EBI_FN eb_result ebi_reader_enter(eb_store *store, ebi_db **db)
     if (!store->bus || store->in_memory) {
         ebi_writer_enter(store);
         *db = &store->writer;
-        return ebi_writer_ready(store);
+        if (store->closed) return ebi_error(EB_ERR_SHUTDOWN, "the bus is closed");
+        return store->must_reopen ? ebi_writer_ready(store) : EB_OK;
     }
     ebi_mutex_lock(&store->read_lock);
     *db = &store->reader;
@@ -3725,16 +4079,16 @@ EBI_FN const char *ebi_column(sqlite3_stmt *s, int i)
 }
 
 /* What a row says is input too: a number outside of [low, high], or something else than a number
-** where one has to be, is damage. Says which table and row; *bad is 1 then. */
+** where one has to be, is damage. Says which table and row (its number is column 0); *bad is 1 then. */
 EBI_FN int64_t ebi_column_within(sqlite3_stmt *s, int i, const char *what, int64_t low,
                                  int64_t high, int *bad)
 {
-    int64_t value = sqlite3_column_int64(s, i);
+    int64_t value = sqlite3_column_int64(s, i), row = sqlite3_column_int64(s, 0);
     int type = sqlite3_column_type(s, i);
     if ((type == SQLITE_INTEGER || type == SQLITE_NULL) && value >= low && value <= high)
         return value;
-    ebi_error(EB_ERR_CORRUPT, "damaged: %s is %.40s", what,
-              ebi_column(s, i) ? ebi_column(s, i) : "?");
+    ebi_error(EB_ERR_CORRUPT, "damaged: %s is %.40s (row %lld)", what,
+              ebi_column(s, i) ? ebi_column(s, i) : "?", (long long)row);
     *bad = 1;
     return low;
 }
@@ -3894,8 +4248,14 @@ EBI_FN void ebi_keeper_by(eb_bus *bus, int64_t time_us)
 }
 EBI_FN void ebi_keeper_wake(eb_bus *bus) { ebi_keeper_by(bus, INT64_MIN); }
 
-/* There is work at due_ms: whoever pumps elsewhere is told, if that is earlier than it knows. Lock
-** held. */
+/* There is something for the log, and perhaps nobody else who could tell it now. Lock held. */
+EBI_FN void ebi_keeper_noted(eb_store *store)
+{
+    if (ebi_bus_of(store)) ebi_keeper_wake(ebi_bus_of(store));
+}
+
+/* There is work at due_ms: whoever pumps elsewhere is told, if that is earlier than eb_pump said last.
+** Lock held. */
 EBI_FN void ebi_notice(eb_bus *bus, int64_t due_ms)
 {
     if (!bus->notify.func || bus->pumping || due_ms >= bus->told_ms) return;
@@ -4051,13 +4411,14 @@ EBI_FN int ebi_finish_insert(eb_store *store, int64_t seq, int attempts, const c
 
 /* ---- outcomes: recorded by whichever transaction comes next ---- */
 
-/* Lock held; called by the leader before it begins. */
-EBI_FN void ebi_engine_outcomes_take(eb_store *store)
+/* Lock held; called by the leader before it begins. 1 if there are any. */
+EBI_FN int ebi_engine_outcomes_take(eb_store *store)
 {
     eb_bus *bus = ebi_bus_of(store);
-    if (!bus) return;
+    if (!bus) return 0;
     EB_ASSERT(!bus->taking.head);
     ebi_list_append(&bus->taking, &bus->outcomes);
+    return bus->taking.head != NULL;
 }
 
 /* The leader's transaction was rolled back. */
@@ -4193,11 +4554,15 @@ EBI_FN int64_t ebi_bus_until(const eb_bus *bus)
     return bus->pump_until_us && bus->pump_until_us < until_us ? bus->pump_until_us : until_us;
 }
 
-/* Commits what waits in outcomes, if the lock can be had until until_us; no lock held. */
-EBI_FN eb_result ebi_engine_flush(eb_bus *bus, int64_t until_us)
+/* Commits what waits in outcomes, if the lock can be had until until_us, and the lead until queue_us
+** (0: no limit); no lock held. */
+EBI_FN eb_result ebi_engine_flush(eb_bus *bus, int64_t until_us, int64_t queue_us)
 {
-    eb_result rc = ebi_writer_run_until(&bus->store, ebi_engine_ride, NULL, NULL,
-                                        EB_DURABLE_NORMAL, until_us);
+    ebi_req r;
+    eb_result rc;
+    ebi_req_init(&r, ebi_engine_ride, NULL, NULL, EB_DURABLE_NORMAL, until_us);
+    r.queue_us = queue_us;
+    rc = ebi_writer_commit(&bus->store, &r);
     ebi_mutex_lock(&bus->store.lock);
     if (rc == EB_OK && bus->outcomes.head && bus->outcome_rc != EB_OK)
         rc = ebi_error(bus->outcome_rc, "outcomes could not be recorded yet: %s",
@@ -4420,16 +4785,21 @@ EBI_FN eb_result ebi_message_key(const char *name, const char *key, size_t index
 EBI_FN eb_result ebi_message_check(const eb_bus *bus, const eb_message *m, size_t index)
 {
     unsigned i = (unsigned)index;
+    ebi_json json;
     eb_result rc;
     if (!m->type || !ebi_text_name_len(m->type, EBI_TYPE_MAX) || strchr(m->type, '*'))
         return ebi_error(EB_ERR_ARG, "message %u: type must be 1 to 255 bytes of UTF-8 without "
                          "spaces, control characters and '*'", i);
     if (ebi_payload_len(m) > bus->max_payload || ebi_len(m->metadata) > bus->max_payload)
         return ebi_error(EB_ERR_TOO_BIG, "message %u: over max_payload_bytes", i);
-    if (m->payload && !ebi_json_valid(m->payload, ebi_payload_len(m)))
-        return ebi_error(EB_ERR_PAYLOAD, "message %u: payload is not valid JSON", i);
-    if (m->metadata && !ebi_json_string_map(m->metadata))
-        return ebi_error(EB_ERR_PAYLOAD, "message %u: metadata is not a JSON object of strings", i);
+    ebi_json_init(&json, m->payload, ebi_payload_len(m));
+    if (m->payload && !ebi_json_value(&json))
+        return ebi_error(EB_ERR_PAYLOAD, "message %u: payload is not valid JSON: byte %llu: %s", i,
+                         (unsigned long long)json.at, json.wrong);
+    ebi_json_init(&json, m->metadata, ebi_len(m->metadata));
+    if (m->metadata && !ebi_json_string_map(&json))
+        return ebi_error(EB_ERR_PAYLOAD, "message %u: metadata is not a JSON object of strings: "
+                         "byte %llu: %s", i, (unsigned long long)json.at, json.wrong);
     rc = ebi_message_key("ordering_key", m->ordering_key, index);
     if (rc == EB_OK) rc = ebi_message_key("idempotency_key", m->idempotency_key, index);
     if (rc != EB_OK) return rc;
@@ -4700,7 +5070,7 @@ EBI_FN eb_result ebi_publish_last(eb_bus *bus, int64_t *seq)
     uint64_t key[2] = {0, 0};
     int rc = s ? sqlite3_step(s) : ebi_db_code(&store->writer), bad = 0, other;
     if (rc == SQLITE_ROW) {
-        *seq = ebi_column_within(s, 0, "meta.seq_floor or the last seq", 0, EBI_SEQ_MAX, &bad);
+        *seq = ebi_column_within(s, 0, "meta.seq_floor or event_log.seq", 0, EBI_SEQ_MAX, &bad);
         key[0] = (uint64_t)sqlite3_column_int64(s, 1);
         key[1] = (uint64_t)sqlite3_column_int64(s, 2);
     }
@@ -4722,18 +5092,28 @@ EBI_FN eb_result ebi_publish_last(eb_bus *bus, int64_t *seq)
     return EB_OK;
 }
 
-/* How many of the messages are new; SQLite's result. Keys that come twice in one batch count as
-** new: it errs on the side of the cap. */
+EBI_FN int ebi_publish_compare(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* How many of the messages are new; SQLite's result. */
 EBI_FN int ebi_publish_new(eb_store *store, const ebi_publish *p, int64_t *count)
 {
+    const char **keys = (const char **)ebi_alloc(&store->allocator, p->count * sizeof *keys);
     eb_id id;
-    size_t i;
+    size_t i, n = 0;
     int known = 0;
     *count = 0;
+    if (!keys) return SQLITE_NOMEM;
     for (i = 0; i < p->count && known >= 0; i++) {
         known = ebi_publish_known(store, p->msgs[i].idempotency_key, &id);
-        *count += known == 0;
+        if (known == 0 && p->msgs[i].idempotency_key) keys[n++] = p->msgs[i].idempotency_key;
+        else *count += known == 0;
     }
+    qsort(keys, n, sizeof *keys, ebi_publish_compare); /* the same one twice is one event */
+    for (i = 0; i < n; i++) *count += i == 0 || strcmp(keys[i], keys[i - 1]) != 0;
+    ebi_free(&store->allocator, keys);
     return known < 0 ? ebi_db_code(&store->writer) : SQLITE_OK;
 }
 
@@ -4747,6 +5127,7 @@ EBI_FN eb_result ebi_publish_refused(eb_bus *bus, const ebi_publish *p, int64_t 
         return ebi_error(EB_ERR_CORRUPT, "damaged: meta.seq_floor is %lld", (long long)last_seq);
     if (bus->max_pending <= 0) return EB_OK;
     rc = ebi_publish_new(store, p, &count);
+    if (rc == SQLITE_NOMEM) return ebi_error(EB_ERR_NOMEM, "out of memory");
     if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "looking for a key");
     return count > 0 ? ebi_publish_cap(bus, count, last_seq) : EB_OK;
 }
@@ -5105,9 +5486,7 @@ typedef struct ebi_claim {
     int waits;    /* what is due waits for its key's turn or for nobody */
     int ended;    /* how many live rows are gone */
     int looked;   /* it read what is due */
-    int ran;
-    int warn;         /* unmatched_type is to be told */
-    eb_result failed; /* EB_OK, or how it failed when it ran */
+    int warn;     /* unmatched_type is to be told */
     char now[EBI_TIME_LEN + 1];
     char unmatched_type[EBI_TYPE_MAX + 1];
 } ebi_claim;
@@ -5518,8 +5897,6 @@ EBI_FN eb_result ebi_claim_func(eb_store *store, void *arg)
     ebi_entry *e;
     int rc;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
-    if (c->ran++) /* one by one, after a failure: it will be done over from the start */
-        return ebi_error(c->failed != EB_OK ? c->failed : EB_ERR_IO, "claiming failed");
     c->now_ms = ebi_now_ms(store);
     ebi_time_text(c->now_ms, c->now);
     rc = c->alone ? ebi_claim_suspect(store, c) : ebi_claim_others(store, c);
@@ -5532,15 +5909,12 @@ EBI_FN eb_result ebi_claim_func(eb_store *store, void *arg)
         rc = ebi_db_number(store, &store->writer, EBI_SQL_NEXT_DUE, &c->next_due_ms);
     if (c->next_due_ms < 0) c->next_due_ms = 0;
     if (rc == SQLITE_OK) return EB_OK;
-    if ((rc & 0xFF) == SQLITE_CORRUPT && sqlite3_errcode(store->writer.handle) != SQLITE_CORRUPT) {
-        c->failed = EB_ERR_CORRUPT; /* ebi_entry_load() has said what is wrong */
-        return c->failed;
-    }
-    c->failed = ebi_writer_error(store, rc, "claiming events");
-    return c->failed;
+    if ((rc & 0xFF) == SQLITE_CORRUPT && sqlite3_errcode(store->writer.handle) != SQLITE_CORRUPT)
+        return EB_ERR_CORRUPT; /* ebi_entry_load() has said what is wrong */
+    return ebi_writer_error(store, rc, "claiming events");
 }
 
-/* Lock held, after a commit that failed: the rows are as they were, or ebi_engine_resync() will find
+/* Lock held, after a commit that failed, its own fault or not: the rows are as they were, or ebi_engine_resync() will find
 ** them. */
 EBI_FN void ebi_claim_lost(eb_bus *bus, ebi_claim *c)
 {
@@ -5553,7 +5927,6 @@ EBI_FN void ebi_claim_lost(eb_bus *bus, ebi_claim *c)
     ebi_list_append(&c->looks, &c->again);
     ebi_list_append(&bus->looks, &c->looks);
     ebi_window_forget(bus);
-    ebi_engine_backoff(bus);
 }
 
 /* Lock held, after the commit. */
@@ -5566,9 +5939,10 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
     ebi_list younger;
     EB_ASSERT(store->leading);
     EB_ASSERT(bus->claiming);
-    bus->claim_rc = rc;
+    bus->claim_rc = rc < 0 ? rc : EB_OK;
     if (rc != EB_OK) {
         ebi_claim_lost(bus, c);
+        if (rc < 0) ebi_engine_backoff(bus);
         return;
     }
     if (c->looked && c->next_due_ms <= c->now_ms && !c->won.head && !c->ended && !c->waits)
@@ -5665,13 +6039,15 @@ EBI_FN void ebi_claim_some(eb_bus *bus)
 {
     eb_store *store = &bus->store;
     ebi_claim c;
+    ebi_req r;
     eb_result rc;
     EB_ASSERT(!bus->claiming);
     ebi_claim_init(bus, &c);
     bus->claiming = 1;
     ebi_mutex_unlock(&store->lock);
-    rc = ebi_writer_run_until(store, ebi_claim_func, ebi_claim_after, &c, EB_DURABLE_NORMAL,
-                              ebi_bus_until(bus));
+    ebi_req_init(&r, ebi_claim_func, ebi_claim_after, &c, EB_DURABLE_NORMAL, ebi_bus_until(bus));
+    r.once = 1;
+    rc = ebi_writer_commit(store, &r);
     ebi_mutex_lock(&store->lock);
     bus->claiming = 0;
     if (bus->rescan == 2) ebi_window_forget(bus);
@@ -5680,7 +6056,7 @@ EBI_FN void ebi_claim_some(eb_bus *bus)
     bus->saying++; /* eb_drain comes after what there is to say */
     ebi_cond_broadcast(&bus->news);
     ebi_mutex_unlock(&store->lock);
-    if (rc != EB_OK) ebi_log_note(store, EB_LOG_ERROR, "cannot claim events", ebi_error_text);
+    if (rc < 0) ebi_log_note(store, EB_LOG_ERROR, "cannot claim events", ebi_error_text);
     ebi_claim_say(bus, &c); /* only now: a logger may publish */
     ebi_mutex_lock(&store->lock);
     if (--bus->saying == 0 && bus->drainers) ebi_cond_broadcast(&bus->news);
@@ -5885,13 +6261,13 @@ EBI_FN int ebi_recover_row(eb_store *store, ebi_recovery *r, int64_t seq, sqlite
     int64_t failed = ebi_column_within(row, 2, "deliveries.failed", 0, INT32_MAX - 2, &bad);
     int64_t max = ebi_column_within(row, 3, "deliveries.max_attempts", 0, INT32_MAX, &bad);
     ebi_recovered *say = &r->said[r->said_count];
-    const char *type = ebi_column(row, 6);
+    const char *id = ebi_column(row, 4), *type = ebi_column(row, 5);
     ebi_end end;
     if (bad) return SQLITE_CORRUPT;
     if (max == 0) max = (int64_t)bus->policy.max_retries + 1;
     memset(&end, 0, sizeof end);
     end.seq = seq;
-    end.token = sqlite3_column_int64(row, 0);
+    end.token = sqlite3_column_int64(row, 1);
     end.due_ms = EBI_NOT_DUE; /* at once, but alone: convicted or not, see ebi_claim_what() */
     end.suspect = 1;
     end.status = "pending";
@@ -5902,7 +6278,7 @@ EBI_FN int ebi_recover_row(eb_store *store, ebi_recovery *r, int64_t seq, sqlite
     else rc = ebi_end_run(store, EBI_SQL_RETRY, &end, &changed);
     if (rc != SQLITE_OK || !changed) return rc;
     r->said_count++;
-    snprintf(say->id.str, sizeof say->id.str, "%s", ebi_column(row, 5) ? ebi_column(row, 5) : "");
+    snprintf(say->id.str, sizeof say->id.str, "%s", id ? id : "");
     snprintf(say->type, sizeof say->type, "%s", type ? type : "");
     say->attempt = (int)failed + 1;
     say->max_attempts = (int)max;
@@ -6129,6 +6505,30 @@ EBI_FN int ebi_attempt_forked(eb_bus *bus)
     return 1;
 }
 
+/* The handler itself. Where this file is compiled as C++, an exception that it lets out is a failed
+** attempt with its text; where it is C, nothing may leave a handler but a return. */
+EBI_FN eb_result ebi_attempt_handler(ebi_run *run, const ebi_sub *sub)
+{
+#if EBI_EXCEPTIONS
+    try {
+        return sub->handler(&run->pub, sub->user);
+    }
+#if defined(__GLIBCXX__)
+    catch (abi::__forced_unwind &) { /* the thread is being cancelled: that must go on */
+        throw;
+    }
+#endif
+    catch (const std::exception &e) {
+        return eb_fail(&run->pub, "%s", e.what());
+    }
+    catch (...) {
+        return eb_fail(&run->pub, "an exception of unknown type");
+    }
+#else
+    return sub->handler(&run->pub, sub->user);
+#endif
+}
+
 /* Calls one handler. Lock held on entry and exit, not during the call. Returns the outcome;
 ** EBI_OUT_NONE: it succeeded, or the run was lost meanwhile. */
 EBI_FN int ebi_attempt_call(eb_bus *bus, ebi_run *run, ebi_sub *sub)
@@ -6149,7 +6549,7 @@ EBI_FN int ebi_attempt_call(eb_bus *bus, ebi_run *run, ebi_sub *sub)
     if (run->deadline_us >= 0) ebi_keeper_by(bus, run->deadline_us);
     ebi_mutex_unlock(&store->lock);
     EBI_YIELD();
-    rc = sub->handler(&run->pub, sub->user);
+    rc = ebi_attempt_handler(run, sub);
     EBI_YIELD();
     if (ebi_attempt_forked(bus)) return EBI_OUT_NONE;
     ebi_mutex_lock(&store->lock);
@@ -6298,7 +6698,7 @@ EBI_FN void *ebi_worker_main(void *arg)
             if (w->run.lost) break;
             if (urgent) {
                 ebi_mutex_unlock(&bus->store.lock);
-                ebi_engine_flush(bus, ebi_bus_until(bus));
+                ebi_engine_flush(bus, ebi_bus_until(bus), 0);
                 ebi_mutex_lock(&bus->store.lock);
             }
         } else if (ebi_claim_due_now(bus)) {
@@ -6409,14 +6809,14 @@ EBI_FN void ebi_look_replaced(eb_bus *bus)
     ebi_db_rollback(store, &store->writer);
 }
 
-/* Looks for what other processes did. No lock held. */
-EBI_FN void ebi_look_outside(eb_bus *bus)
+/* Looks for what other processes did. No lock held. 0: the writer could not be had until then. */
+EBI_FN int ebi_look_outside(eb_bus *bus, int64_t until_us)
 {
     eb_store *store = &bus->store;
     int64_t version = store->data_version;
     int rc, changed;
-    if (store->in_memory) return;
-    ebi_writer_enter(store);
+    if (store->in_memory) return 1;
+    if (!ebi_writer_enter_until(store, until_us)) return 0;
     rc = store->writer.handle
              ? ebi_db_number(store, &store->writer, EBI_SQL_DATA_VERSION, &version)
              : SQLITE_CANTOPEN;
@@ -6428,7 +6828,7 @@ EBI_FN void ebi_look_outside(eb_bus *bus)
         ebi_look_replaced(bus);
     }
     ebi_writer_leave(store);
-    if (!changed) return;
+    if (!changed) return 1;
     ebi_mutex_lock(&store->lock);
     bus->win.disk_more = 1;
     bus->win.next_due_ms = 0; /* the next claim finds out */
@@ -6436,6 +6836,7 @@ EBI_FN void ebi_look_outside(eb_bus *bus)
     ebi_cond_signal(&bus->work);
     ebi_cond_broadcast(&bus->news);
     ebi_mutex_unlock(&store->lock);
+    return 1;
 }
 
 /* Leaves a checkpoint to the keeper, if there is one. Lock held. */
@@ -6509,7 +6910,7 @@ EBI_FN void ebi_bus_finish(eb_bus *bus)
     ebi_mutex_lock(&store->lock);
     ebi_release_claims(bus);
     ebi_mutex_unlock(&store->lock);
-    if (ebi_engine_flush(bus, ebi_bus_until(bus)) != EB_OK)
+    if (ebi_engine_flush(bus, ebi_bus_until(bus), 0) != EB_OK)
         ebi_log_note(store, EB_LOG_ERROR, "last outcomes not recorded: they will run again",
                      ebi_error_text);
     ebi_db_close(&bus->owner);
@@ -6519,6 +6920,8 @@ EBI_FN void ebi_bus_finish(eb_bus *bus)
     ebi_cond_broadcast(&bus->news);
     ebi_mutex_unlock(&store->lock);
 }
+
+enum { EBI_KEEPER_WAIT_US = 200000 }; /* it keeps the time: it waits no longer for anybody's lock */
 
 /* What the keeper does in a turn. Each: lock held on entry and exit; 1 if it did something, so that
 ** the time has to be read again; else it says by when it wants to be asked again. */
@@ -6564,14 +6967,17 @@ EBI_FN int ebi_keeper_hire(eb_bus *bus, ebi_keeper *k)
 EBI_FN int ebi_keeper_acks(eb_bus *bus, ebi_keeper *k)
 {
     int64_t due_us = bus->retry_at_us;
+    eb_result rc;
     if (!bus->outcomes.head) return 0;
     if (due_us == 0) due_us = bus->outcome_since_us + EB_ACK_DELAY_MS * 1000;
     ebi_keeper_again(k, due_us);
     if (due_us > k->now_us) return 0;
     ebi_mutex_unlock(&bus->store.lock);
-    if (ebi_engine_flush(bus, ebi_bus_until(bus)) != EB_OK)
+    rc = ebi_engine_flush(bus, k->now_us + EBI_KEEPER_WAIT_US, k->now_us + EBI_KEEPER_WAIT_US);
+    if (rc < 0 && rc != EB_ERR_BUSY) /* a lock is said by whoever waits for it, see ebi_db_locked() */
         ebi_log_note(&bus->store, EB_LOG_ERROR, "cannot record outcomes yet", ebi_error_text);
     ebi_mutex_lock(&bus->store.lock);
+    if (rc == EB_ERR_BUSY && !bus->retry_at_us) ebi_engine_backoff(bus);
     return 1;
 }
 
@@ -6589,7 +6995,7 @@ EBI_FN int ebi_keeper_notes(eb_bus *bus, ebi_keeper *k)
 /* A checkpoint that somebody left to us; a look for other processes' commits. */
 EBI_FN int ebi_keeper_files(eb_bus *bus, ebi_keeper *k)
 {
-    int checkpoint = bus->checkpoint;
+    int checkpoint = bus->checkpoint, looked = 1;
     if (k->poll_us == 0) k->poll_us = ebi_add(k->now_us, ebi_us(bus->idle_poll_ms));
     if (bus->idle_poll_ms >= 0) ebi_keeper_again(k, k->poll_us);
     if (!checkpoint && !bus->look && (bus->idle_poll_ms < 0 || k->poll_us > k->now_us)) return 0;
@@ -6598,8 +7004,9 @@ EBI_FN int ebi_keeper_files(eb_bus *bus, ebi_keeper *k)
     if (!checkpoint) k->poll_us = 0;
     ebi_mutex_unlock(&bus->store.lock);
     if (checkpoint) ebi_keeper_checkpoint(bus);
-    else ebi_look_outside(bus);
+    else looked = ebi_look_outside(bus, k->now_us + EBI_KEEPER_WAIT_US);
     ebi_mutex_lock(&bus->store.lock);
+    if (!looked) bus->look = 1;
     return 1;
 }
 
@@ -6663,9 +7070,21 @@ EBI_FN eb_result ebi_pump_enter(eb_bus *bus)
     return EB_OK;
 }
 
+/* Milliseconds until something is due: 0 now, -1 nothing known. Lock held. */
+EBI_FN int64_t ebi_pump_next(eb_bus *bus)
+{
+    int64_t now = ebi_now_ms(&bus->store);
+    if (bus->retry_at_us && ebi_mono_us(&bus->store) < bus->retry_at_us)
+        return (bus->retry_at_us - ebi_mono_us(&bus->store)) / 1000 + 1;
+    if (bus->claimed.head || bus->chained || ebi_claim_due_now(bus)) return 0;
+    if (bus->win.next_due_ms == INT64_MAX) return -1;
+    return bus->win.next_due_ms > now ? bus->win.next_due_ms - now : 0;
+}
+
 /* Gives it back; finishes a shutdown that began meanwhile. Lock held on entry and exit. */
 EBI_FN void ebi_pump_leave(eb_bus *bus)
 {
+    int64_t next;
     EB_ASSERT(bus->pumping);
     if (bus->state == EBI_FORKED) return;
     if (bus->state == EBI_STOPPING) {
@@ -6674,6 +7093,8 @@ EBI_FN void ebi_pump_leave(eb_bus *bus)
         ebi_mutex_lock(&bus->store.lock);
     }
     bus->pumping = 0;
+    next = bus->state == EBI_STARTED ? ebi_pump_next(bus) : -1;
+    if (next >= 0) ebi_notice(bus, ebi_add(ebi_now_ms(&bus->store), next)); /* unless it was said */
     ebi_cond_broadcast(&bus->news);
 }
 
@@ -6705,20 +7126,9 @@ EBI_FN eb_result ebi_pump_flush(eb_bus *bus)
     eb_result rc = ebi_pump_forked(bus);
     if (rc != EB_OK || !bus->outcomes.head) return rc;
     ebi_mutex_unlock(&bus->store.lock);
-    rc = ebi_engine_flush(bus, ebi_bus_until(bus));
+    rc = ebi_engine_flush(bus, ebi_bus_until(bus), 0);
     ebi_mutex_lock(&bus->store.lock);
     return rc;
-}
-
-/* Milliseconds until something is due: 0 now, -1 nothing known. Lock held. */
-EBI_FN int64_t ebi_pump_next(eb_bus *bus)
-{
-    int64_t now = ebi_now_ms(&bus->store);
-    if (bus->retry_at_us && ebi_mono_us(&bus->store) < bus->retry_at_us)
-        return (bus->retry_at_us - ebi_mono_us(&bus->store)) / 1000 + 1;
-    if (bus->claimed.head || bus->chained || ebi_claim_due_now(bus)) return 0;
-    if (bus->win.next_due_ms == INT64_MAX) return -1;
-    return bus->win.next_due_ms > now ? bus->win.next_due_ms - now : 0;
 }
 
 /* The body of eb_pump: at least one event, then more until the deadline; then everything on disk.
@@ -6730,7 +7140,7 @@ EBI_FN eb_result ebi_pump_some(eb_bus *bus, int64_t deadline_ms)
     EB_ASSERT(bus->pumping);
     bus->look = 0;
     ebi_mutex_unlock(&bus->store.lock);
-    ebi_look_outside(bus);
+    ebi_look_outside(bus, 0);
     ebi_mutex_lock(&bus->store.lock);
     for (;;) {
         while (bus->state == EBI_STARTED && (did = ebi_pump_one(bus)) != 0) {
@@ -6770,7 +7180,7 @@ EBI_FN void ebi_pump_turn(eb_bus *bus, int64_t deadline_ms)
     if (next == INT64_MAX) next = 1000;
     ebi_mutex_unlock(&bus->store.lock);
     ebi_sleep_ms(&bus->store, next > 0 ? next : 0);
-    ebi_look_outside(bus);
+    ebi_look_outside(bus, 0);
     ebi_mutex_lock(&bus->store.lock);
 }
 
@@ -6865,7 +7275,7 @@ EBI_FN eb_result ebi_wait_for(eb_bus *bus, ebi_waiter *w, const char *id, int64_
         if (pump) {
             ebi_pump_turn(bus, deadline_ms);
         } else {
-            ebi_cond_wait(&w->cond, &store->lock, ebi_us(left < poll ? left : poll));
+            ebi_clock_wait(store, &w->cond, ebi_us(left < poll ? left : poll));
             w->hit = 1;
         }
     }
@@ -6878,7 +7288,7 @@ EBI_FN int ebi_drain_busy(const eb_bus *bus)
     const ebi_window *w = &bus->win;
     return w->ready.head || bus->claimed.head || bus->chained || bus->running || bus->claiming ||
            bus->outcomes.head || bus->taking.head || bus->looks.head || ebi_window_lapping(w) ||
-           bus->timed_out || bus->saying;
+           bus->timed_out || bus->saying || w->suspects;
 }
 
 /* Whether an event waits for a subscription that is paused: EB_ERR_STATE and its name. Looks at what
@@ -6989,41 +7399,6 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
 }
 
 /* ===========================================================================
-** >>ownership   One dispatcher per file and namespace               [private]
-** ========================================================================
-** The owner holds the write lock of a side file, an empty database opened through the same VFS. The
-** operating system lets go of it when the process dies, so there is nothing to expire or to clean
-** up, and it works within one process and after fork too. The file stays. (Not BEGIN EXCLUSIVE: of
-** many that begin at the same moment each may be in the way of the others, and none gets it.) */
-EBI_FN eb_result ebi_owner_take(eb_bus *bus)
-{
-    eb_store *store = &bus->store;
-    size_t n;
-    char *path;
-    int rc;
-    EB_ASSERT(!bus->owner.handle);
-    if (!store->file || !store->file[0]) return EB_OK;
-    n = strlen(store->file) + sizeof store->prefix + 16;
-    path = (char *)ebi_alloc(&store->allocator, n);
-    if (!path) return ebi_error(EB_ERR_NOMEM, "out of memory");
-    snprintf(path, n, "%s%s%.*s.owner", store->file, store->prefix[0] ? "-" : "",
-             store->prefix[0] ? (int)strlen(store->prefix) - 1 : 0, store->prefix);
-    if (!store->vfs) ebi_platform_create_private(path);
-    rc = sqlite3_open_v2(path, &bus->owner.handle,
-                         SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
-                         store->vfs);
-    if (rc == SQLITE_OK) rc = ebi_db_exec(&bus->owner, "BEGIN IMMEDIATE");
-    ebi_free(&store->allocator, path);
-    if (rc == SQLITE_OK) return EB_OK;
-    if ((rc & 0xFF) == SQLITE_BUSY)
-        ebi_error(EB_ERR_OWNED, "%s: another bus dispatches it", store->path);
-    else
-        ebi_db_error(&bus->owner, rc, "taking ownership");
-    ebi_db_close(&bus->owner);
-    return (rc & 0xFF) == SQLITE_BUSY ? EB_ERR_OWNED : ebi_db_result(rc);
-}
-
-/* ===========================================================================
 ** >>options   Checked once, resolved once                           [private]
 ** ======================================================================== */
 
@@ -7081,7 +7456,7 @@ EBI_FN eb_result ebi_bus_options(eb_bus *bus, const eb_options *o)
     if (o->on_unmatched < 0 || o->on_unmatched > EB_UNMATCHED_KEEP)
         return ebi_error(EB_ERR_ARG, "options.on_unmatched is none of EB_UNMATCHED_...");
     if (o->shared || o->lease_ms || o->retention_ms || o->max_bytes || o->node_description ||
-        o->node_metadata || o->on_delivery.before || o->on_delivery.after)
+        o->node_metadata || o->on_delivery.before || o->on_delivery.after || o->on_delivery.user)
         return ebi_error(EB_ERR_ARG, "shared, lease_ms, retention_ms, max_bytes, node_description, "
                          "node_metadata and on_delivery are for later versions: leave them zero");
     if (o->max_pending < EB_NONE || o->wal_pages < EB_NONE)
@@ -7108,6 +7483,7 @@ EBI_FN eb_result ebi_bus_options(eb_bus *bus, const eb_options *o)
     bus->workers = o->workers == EB_NONE ? 0 : o->workers == 0 ? 1 : o->workers;
     bus->store.durability = o->durability;
     bus->on_unmatched = o->on_unmatched;
+    bus->notify = o->notify;
     bus->max_pending = o->max_pending;
     bus->max_payload = o->max_payload_bytes ? o->max_payload_bytes : 1024 * 1024;
     return EB_OK;
@@ -7129,13 +7505,15 @@ EBI_FN void ebi_bus_limit_payload(eb_bus *bus)
 /* What this version does not know must be zero, so that later versions can give it a meaning. */
 EBI_FN eb_result ebi_sub_options_check(const eb_subscribe_options *o)
 {
-    if (o->name) return ebi_error(EB_ERR_ARG, "named subscriptions are not in this version");
-    if (o->max_per_second < 0.0 || o->max_per_second > 0.0 || o->max_per_second != o->max_per_second)
-        return ebi_error(EB_ERR_ARG, "subscribe: max_per_second is not in this version");
-    if (o->transactional || o->from || o->order || o->order_path || o->on_dead || o->instances ||
-        o->checkpoint_every || o->checkpoint_ms || o->max_concurrency || o->breaker_failures ||
-        o->breaker_ms)
-        return ebi_error(EB_ERR_ARG, "subscribe: an option that is not in this version is set");
+    int rate = o->max_per_second < 0.0 || o->max_per_second > 0.0 ||
+               o->max_per_second != o->max_per_second;
+    if (o->name || rate || o->transactional || o->from || o->order || o->order_path || o->on_dead ||
+        o->instances || o->checkpoint_every || o->checkpoint_ms || o->max_concurrency ||
+        o->breaker_failures || o->breaker_ms)
+        return ebi_error(EB_ERR_ARG, "subscribe: name, breaker_failures, breaker_ms, from, order, "
+                         "order_path, on_dead, checkpoint_every, checkpoint_ms, max_concurrency, "
+                         "max_per_second, instances and transactional are for later versions: "
+                         "leave them zero");
     return EB_OK;
 }
 
@@ -7223,7 +7601,7 @@ EBI_FN eb_result ebi_sub_wait(eb_bus *bus, const ebi_sub *s)
     while (s->calls > 0) {
         left = deadline == INT64_MAX ? 1000 : deadline - ebi_mono_ms(&bus->store);
         if (left <= 0) return ebi_error(EB_ERR_TIMEOUT, "a call of the handler is still running");
-        ebi_cond_wait(&bus->news, &bus->store.lock, ebi_us(left));
+        ebi_clock_wait(&bus->store, &bus->news, ebi_us(left));
     }
     return EB_OK;
 }
@@ -7353,7 +7731,7 @@ EBI_FN eb_result ebi_stop_pump(eb_bus *bus)
     while (bus->state != EBI_STOPPED && bus->pumping) {
         left = deadline == INT64_MAX ? 1000 : deadline - ebi_mono_ms(&bus->store);
         if (left <= 0) return ebi_error(EB_ERR_TIMEOUT, "a thread is still pumping");
-        ebi_cond_wait(&bus->news, &bus->store.lock, ebi_us(left));
+        ebi_clock_wait(&bus->store, &bus->news, ebi_us(left));
     }
     if (bus->state == EBI_STOPPED) return EB_OK;
     bus->pumping = 1;
@@ -8033,7 +8411,7 @@ EB_API eb_result eb_start(eb_bus *bus)
     else bus->state = EBI_STARTING;
     ebi_mutex_unlock(&bus->store.lock);
     if (rc != EB_OK) return rc;
-    rc = ebi_owner_take(bus);
+    rc = ebi_owner_lock(&bus->store, &bus->owner, 0);
     if (rc == EB_OK) rc = ebi_recover(bus);
     if (rc == EB_OK) rc = ebi_writer_run(&bus->store, ebi_subs_announce, NULL, NULL,
                                          EB_DURABLE_NORMAL);
@@ -8104,6 +8482,7 @@ EB_API void eb_wake(eb_bus *bus)
 EB_API eb_result eb_pump(eb_bus *bus, int64_t budget_ms, int64_t *next_ms)
 {
     eb_result rc = ebi_bus_check(bus);
+    int64_t next;
     if (next_ms) *next_ms = -1;
     if (rc != EB_OK) return rc;
     if (budget_ms < EB_NONE) return ebi_error(EB_ERR_ARG, "budget_ms is negative");
@@ -8112,10 +8491,14 @@ EB_API eb_result eb_pump(eb_bus *bus, int64_t budget_ms, int64_t *next_ms)
     rc = ebi_pump_enter(bus);
     if (rc == EB_OK) {
         rc = ebi_pump_some(bus, ebi_deadline(&bus->store, budget_ms));
-        if (next_ms) *next_ms = ebi_pump_next(bus);
+        next = ebi_pump_next(bus);
+        bus->told_ms = next < 0 ? INT64_MAX : ebi_add(ebi_now_ms(&bus->store), next);
+        bus->notice = 0;
+        if (next_ms) *next_ms = next;
         ebi_pump_leave(bus);
     }
     ebi_mutex_unlock(&bus->store.lock);
+    ebi_notice_tell(bus);
     return rc;
 }
 
@@ -8129,6 +8512,7 @@ EB_API eb_result eb_drain(eb_bus *bus, int64_t timeout_ms)
     else if (bus->state < EBI_STARTED) rc = ebi_error(EB_ERR_STATE, "the bus is not started");
     else rc = ebi_drain_for(bus, ebi_deadline(&bus->store, timeout_ms));
     ebi_mutex_unlock(&bus->store.lock);
+    ebi_notice_tell(bus);
     return rc;
 }
 
@@ -8177,6 +8561,7 @@ EB_API eb_result eb_publish(eb_bus *bus, const char *type, const char *payload, 
         }
         if (pump) ebi_pump_done(bus);
         ebi_mutex_unlock(&bus->store.lock);
+        ebi_notice_tell(bus);
     }
     ebi_cond_fini(&w.cond);
     return rc;
@@ -8210,6 +8595,7 @@ EB_API eb_result eb_wait(eb_bus *bus, const char *id, int64_t timeout_ms)
     }
     ebi_mutex_unlock(&bus->store.lock);
     ebi_cond_fini(&w.cond);
+    ebi_notice_tell(bus);
     return rc;
 }
 
@@ -8238,6 +8624,7 @@ EB_API eb_result eb_subscribe(eb_bus *bus, const char *pattern, eb_handler handl
         ebi_sub_release(bus, s);
         if (id) id->str[0] = 0;
     }
+    ebi_notice_tell(bus);
     return rc;
 }
 

@@ -2,7 +2,8 @@
 **
 ** Prints one line, from the handler. The event is kept in hello.db: look at it with
 **     sqlite3 hello.db "select * from events"
-** The code below is the QUICK EXAMPLE of the manual, word for word, and C++ as well.
+** An option that is zero has its default; a payload is JSON. The code below is the QUICK EXAMPLE of
+** the manual, word for word, and C++ as well.
 **
 ** Build: cc -I. -Isqlite3 examples/hello.c sqlite3/sqlite3.c -o hello -lpthread -ldl -lm && ./hello
 */
@@ -28,12 +29,12 @@ int main(void)
 {
     eb_options options;
     eb_bus *bus;
-    memset(&options, 0, sizeof options); /* zero is the default, everywhere */
+    memset(&options, 0, sizeof options);
     options.path = "hello.db";
     check(eb_open(&bus, &options));
     check(eb_subscribe(bus, "order.*", on_order, NULL, NULL, NULL));
     check(eb_start(bus));
-    check(eb_publish(bus, "order.placed", "{\"order\": 42}", NULL)); /* a payload is JSON */
+    check(eb_publish(bus, "order.placed", "{\"order\": 42}", NULL));
     eb_destroy(bus);
     return 0;
 }
