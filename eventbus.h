@@ -1779,6 +1779,8 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
     X(KEY_LINE, "SELECT seq,token,due_ms,apart FROM @deliveries INDEXED BY @deliveries_line"       \
                 " WHERE ordering_key=?1 AND aside=0 AND " EBI_SQL_IN_LINE                          \
                 " AND seq>?2 ORDER BY seq LIMIT ?3")                                               \
+    X(KEY_TYPE, "SELECT type FROM @event_log WHERE seq=?1")                                        \
+    X(KEY_ASIDE, "UPDATE @deliveries SET aside=?2 WHERE seq=?1 AND token IS NULL")                 \
     X(KEY_WAITS, "SELECT 1 FROM @deliveries INDEXED BY @deliveries_line WHERE ordering_key=?1"     \
                  " AND aside=0 AND " EBI_SQL_IN_LINE " AND seq<?2 LIMIT 1")                        \
     X(KEY_RING, "UPDATE @deliveries SET due_ms=0 WHERE seq=(SELECT seq FROM @deliveries"           \
@@ -1802,7 +1804,8 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
     X(DIE_FRESH, EBI_SQL_DEATH EBI_SQL_FRESH("d."))                                                  \
     X(UNFINISHED, "SELECT EXISTS(SELECT 1 FROM @deliveries WHERE seq>?1)"                          \
                   " OR EXISTS(SELECT 1 FROM @deliveries WHERE due_ms IS NOT NULL)"                 \
-                  " OR EXISTS(SELECT 1 FROM @deliveries WHERE apart=2)")                           \
+                  " OR EXISTS(SELECT 1 FROM @deliveries WHERE apart=2)"                            \
+                  " OR EXISTS(SELECT 1 FROM @deliveries WHERE apart=1 AND aside<?2)")              \
     X(WAITING, "SELECT d.seq,l.type FROM @deliveries AS d JOIN @event_log AS l ON l.seq=d.seq"     \
                " WHERE d.seq>?1 AND " EBI_SQL_PLAIN " ORDER BY d.seq LIMIT 1000")                  \
     /* recovery: by rowid; ROWS is a slice, so that nobody waits for it */                         \
@@ -2424,6 +2427,8 @@ EBI_FN eb_result ebi_db_open(eb_store *store, ebi_db *db, int flags)
         /* We need neither, and what a file brings along must not run in our transactions. */
         sqlite3_db_config(db->handle, SQLITE_DBCONFIG_ENABLE_TRIGGER, 0, NULL);
         sqlite3_db_config(db->handle, SQLITE_DBCONFIG_ENABLE_VIEW, 0, NULL);
+        /* A plan that depends on what is bound would be made anew at each call. */
+        sqlite3_db_config(db->handle, SQLITE_DBCONFIG_ENABLE_QPSG, 1, NULL);
         rc = sqlite3_create_function_v2(db->handle, "eb_match", 2,
                                         SQLITE_UTF8 | SQLITE_DETERMINISTIC | SQLITE_DIRECTONLY,
                                         NULL, ebi_db_match, NULL, NULL, NULL);
@@ -2727,11 +2732,11 @@ static const char *const ebi_schema_v2[] = {
     " AND new.status<>old.status AND old.status IN ('pending','processing')"
     " AND new.status<>'processing';"
     " UPDATE @deliveries SET status='pending',attempts=failed,token=NULL,owner=NULL,"
-    "lease_ms=NULL,"
+    "lease_ms=NULL,born=NULL,"
     "due_ms=0,apart=NULL,updated_at=strftime('%Y-%m-%dT%H:%M:%fZ','now')"
     " WHERE seq=old.seq AND old.status='processing' AND new.status='pending';"
     " UPDATE @deliveries SET status='processing',attempts=failed+1,token=NULL,owner=NULL,"
-    "due_ms=NULL,aside=0,apart=2,updated_at=strftime('%Y-%m-%dT%H:%M:%fZ','now')"
+    "born=NULL,due_ms=NULL,aside=0,apart=2,updated_at=strftime('%Y-%m-%dT%H:%M:%fZ','now')"
     " WHERE seq=old.seq AND old.status='pending' AND new.status='processing';"
     " INSERT INTO @dead_letters(subscription,seq,id,type,payload,metadata,ordering_key,"
     "idempotency_key,producer,created_at,failed,errors,died_at,retried_at,retried_by)"
@@ -3483,6 +3488,7 @@ EBI_FN void ebi_writer_look_at_wal(eb_store *store)
     if (store->wal_frames < store->wal_done) store->wal_done = 0; /* it began anew */
     ebi_writer_say_wal(store, (int64_t)store->wal_frames * 4096);
     if (pages == EB_NONE || pages > most) pages = most;
+    if (store->wal_said && pages > EBI_WAL_PAGES) pages = EBI_WAL_PAGES; /* is the reader gone? */
     if (store->wal_frames - store->wal_done < pages) return;
     if (store->wal_frames < 4 * pages && ebi_keeper_checkpoints(store)) return;
     store->wal_done = store->wal_frames;
@@ -3819,6 +3825,7 @@ typedef struct ebi_entry {
     int failed, snoozes, suspect; /* as read from the row: see EBI_SQL_FENCE */
     int retried;                  /* from the dead-letter queue, or snoozed */
     int counted;                  /* the claim spent an attempt (failed + 1) */
+    int revoked;                  /* given up by an operator: no further handler begins with it */
     eb_id id;
     const char *type, *payload, *metadata, *ordering_key, *idempotency_key, *producer, *errors;
     size_t payload_len;
@@ -3826,6 +3833,7 @@ typedef struct ebi_entry {
     /* the outcome */
     int outcome, stale; /* stale: the claim was no longer ours, nothing was recorded */
     int look;           /* the others of its key are to be looked at */
+    int alone;          /* nobody matches it any more: it will hold up nobody */
     int64_t due_ms;     /* when it comes back */
     char *error_json;   /* owned, NULL: ebi_no_memory_error */
 } ebi_entry;
@@ -3849,6 +3857,7 @@ typedef struct ebi_run {
     eb_event event;
     int outcome; /* what eb_fail, eb_reject or eb_snooze asked for */
     int64_t snooze_ms;
+    int called; /* so many handlers */
     char error[EBI_ERROR_MAX + 4];
     /* under the lock */
     struct ebi_run *next; /* in bus->runs */
@@ -3887,6 +3896,7 @@ typedef struct ebi_window {
     int64_t lap_at, lap_end, lap_again;
     int64_t epoch;     /* of `aside`: grows with every lap, and with every start */
     ebi_types parked;  /* types that nobody matched */
+    ebi_types held;    /* types of events that wait, with others of their key behind them */
     int parked_paused; /* some were parked because their subscription is paused */
     int suspects;      /* there may be some above suspect_at */
     int64_t suspect_at, rest_us; /* until rest_us the others run */
@@ -4318,6 +4328,7 @@ EBI_FN void ebi_window_forget(eb_bus *bus)
     w->parked_paused = 0;
     w->epoch++;
     ebi_types_clear(bus, &w->parked);
+    ebi_types_clear(bus, &w->held);
 }
 
 /* What was parked may have somebody now: it is looked at again, from here to the end and then from
@@ -4336,6 +4347,7 @@ EBI_FN void ebi_window_lap(eb_bus *bus)
         w->lap_at = w->lap_again = 0;
         w->lap_end = w->cursor;
         ebi_types_clear(bus, &w->parked);
+        ebi_types_clear(bus, &w->held);
         w->parked_paused = 0;
     }
     ebi_cond_signal(&bus->work);
@@ -4477,6 +4489,7 @@ EBI_FN int ebi_outcome_apply(eb_store *store, ebi_entry *e, const char *now)
     }
     e->stale = !changed;
     if (rc != SQLITE_OK || !e->ordering_key) return rc;
+    if (e->stale || e->alone) over = 1; /* it is no longer before the others */
     return ebi_key_waits(store, e->ordering_key, over ? INT64_MAX : e->seq, &e->look);
 }
 
@@ -4516,6 +4529,7 @@ EBI_FN void ebi_outcome_done(eb_bus *bus, ebi_entry *e)
         ebi_waiters_hit(bus, e->seq, e->stale                      ? EB_EMPTY
                                      : e->outcome == EBI_OUT_DONE ? EB_OK
                                                                   : EB_DEAD);
+    e->token = 0;
     if (e->look) ebi_list_push(&bus->looks, e);
     else ebi_entry_drop(&bus->store, e);
 }
@@ -5346,13 +5360,14 @@ EBI_FN eb_result ebi_publish_run(eb_bus *bus, const eb_message *msgs, size_t cou
 **     - a row that somebody else claimed, or whose outcome is not on disk yet: it may come back;
 **     - a suspect: it runs alone, and only then those behind it;
 **   and does not begin at all while a row of the key, wherever it stands, is `processing` by hand.
-**   It goes on behind rows that nobody matches: these step aside and hold up nobody, until the epoch
-**   changes. Before it walks, rows whose time has come and rows that stepped aside in an older
-**   epoch are put into line, else a later event could overtake them.
+**   It goes on behind rows that nobody matches, waiting or not: these step aside and hold up nobody,
+**   until the epoch changes. Before it walks, rows whose time has come and rows that stepped aside in
+**   an older epoch are put into line, else a later event could overtake them.
 **
 ** In memory, bus->keys has the head of each key that is under way: claimed, or being run. What else
 ** was claimed of the key hangs behind it, by seq, and is started when the head has ended well. When
-** the head comes back instead (a retry, a snooze), all of it goes back to its place in line, untried.
+** the head comes back instead (a retry, a snooze), all of it goes back to its place in line, untried;
+** also when something has come due that no claim has seen yet: it may have a place before them.
 **
 ** Nobody who stands in line is in `ready` only to wait there: when an event of a key ends, the commit
 ** that records it asks whether somebody waits (ebi_key_waits), and then the ended event goes to
@@ -5401,7 +5416,7 @@ EBI_FN void ebi_key_leave(eb_bus *bus, ebi_entry *head, int goes_on)
     if (*at != head) return; /* its claim was given up before */
     *at = head->key_next;
     head->behind = head->key_next = NULL;
-    if (e && goes_on) {
+    if (e && goes_on && bus->win.next_due_ms > ebi_now_ms(&bus->store)) {
         bus->chained--;
         e->behind = e->next;
         e->key_next = *at;
@@ -5417,12 +5432,25 @@ EBI_FN void ebi_key_leave(eb_bus *bus, ebi_entry *head, int goes_on)
     }
 }
 
-/* Forgets the claim of seq if no handler has begun with it: its row is somebody else's now. Lock
-** held. */
+/* An event of a key will wait, and others behind it, for as long as somebody matches it. 1: nobody
+** does already. Lock held. */
+EBI_FN int ebi_key_comes_back(eb_bus *bus, const char *type)
+{
+    int attempts;
+    if (ebi_subs_match(bus, type, &attempts) != EBI_MATCH_YES) return 1;
+    ebi_types_add(bus, &bus->win.held, type);
+    return 0;
+}
+
+/* The row of seq is somebody else's now: its claim is forgotten; if a handler has begun with it, no
+** further one does. Lock held. */
 EBI_FN void ebi_key_revoke(eb_bus *bus, int64_t seq)
 {
     ebi_entry *e, *previous = NULL, **at;
+    ebi_run *run;
     int i;
+    for (run = bus->runs; run; run = run->next)
+        if (run->entry->seq == seq) run->entry->revoked = 1;
     for (e = bus->claimed.head; e && e->seq != seq; e = e->next) previous = e;
     if (e) {
         ebi_list_take(&bus->claimed, previous);
@@ -5531,27 +5559,38 @@ EBI_FN int ebi_claim_fenced(eb_store *store, const ebi_claim *c, int index, cons
     return rc;
 }
 
-/* The claim itself. *taken: e is in c->won now. */
-EBI_FN int ebi_claim_row(eb_store *store, ebi_claim *c, ebi_entry *e, int attempts, int *taken)
+/* What became of an event that a claim looked at. */
+enum {
+    EBI_CLAIM_LEFT,  /* nobody matches it, or its handler is paused: it stays where it is */
+    EBI_CLAIM_TAKEN, /* it belongs to a list of the claim now */
+    EBI_CLAIM_OLD    /* the row has changed since this copy was read: nothing was done */
+};
+
+/* The claim itself. */
+EBI_FN int ebi_claim_row(eb_store *store, ebi_claim *c, ebi_entry *e, int attempts, int *fate)
 {
     eb_bus *bus = ebi_bus_of(store);
-    int rc;
+    int rc, won;
     EB_ASSERT(attempts >= 1 && !ebi_claim_full(c));
     e->token = ++bus->next_token;
     e->counted = c->single || c->alone;
-    rc = ebi_claim_fenced(store, c, EBI_SQL_CLAIM, e, e->counted, attempts, taken);
-    if (rc != SQLITE_OK || !*taken) return rc;
+    rc = ebi_claim_fenced(store, c, EBI_SQL_CLAIM, e, e->counted, attempts, &won);
+    *fate = won ? EBI_CLAIM_TAKEN : EBI_CLAIM_OLD;
+    if (!won) e->token = 0;
+    if (!won) return rc;
     ebi_list_push(&c->won, e);
     c->want--;
     return ebi_claim_mark(bus, e->seq);
 }
 
 /* Leaves the event where it is, out of the way: nobody matches it, or its handler is paused. One
-** with a key steps aside in its row. A plain row without a key needs no write. */
-EBI_FN int ebi_claim_park(eb_store *store, ebi_claim *c, const ebi_entry *e, int match, int plain)
+** with a key, or a suspect, steps aside in its row. A plain row without a key needs no write. */
+EBI_FN int ebi_claim_park(eb_store *store, ebi_claim *c, const ebi_entry *e, int match, int plain,
+                          int *fate)
 {
     eb_bus *bus = ebi_bus_of(store);
-    int won;
+    int won, rc;
+    *fate = EBI_CLAIM_LEFT;
     ebi_mutex_lock(&store->lock);
     ebi_types_add(bus, &bus->win.parked, e->type);
     if (match == EBI_MATCH_PAUSED) bus->win.parked_paused = 1;
@@ -5562,12 +5601,15 @@ EBI_FN int ebi_claim_park(eb_store *store, ebi_claim *c, const ebi_entry *e, int
     ebi_mutex_unlock(&store->lock);
     c->waits = 1;
     if (plain && !e->ordering_key) return SQLITE_OK;
-    return ebi_claim_fenced(store, c, EBI_SQL_PARK, e, e->ordering_key ? c->epoch : 0, 0, &won);
+    rc = ebi_claim_fenced(store, c, EBI_SQL_PARK, e, e->ordering_key || e->suspect ? c->epoch : 0, 0,
+                          &won);
+    if (!won) *fate = EBI_CLAIM_OLD;
+    return rc;
 }
 
 /* Nobody matches. The policy concerns only what was published in this start and never tried; it is
-** fenced by that. *taken: e now belongs to a list of c. */
-EBI_FN int ebi_claim_unmatched(eb_store *store, ebi_claim *c, ebi_entry *e, int plain, int *taken)
+** fenced by that. */
+EBI_FN int ebi_claim_unmatched(eb_store *store, ebi_claim *c, ebi_entry *e, int plain, int *fate)
 {
     eb_bus *bus = ebi_bus_of(store);
     int fresh = e->born && e->born == bus->incarnation && !e->failed && !e->suspect && !e->retried;
@@ -5575,7 +5617,8 @@ EBI_FN int ebi_claim_unmatched(eb_store *store, ebi_claim *c, ebi_entry *e, int 
     ebi_end end;
     EB_ASSERT(!e->token);
     if (!fresh || bus->on_unmatched == EB_UNMATCHED_KEEP)
-        return ebi_claim_park(store, c, e, EBI_MATCH_NONE, plain);
+        return ebi_claim_park(store, c, e, EBI_MATCH_NONE, plain, fate);
+    *fate = EBI_CLAIM_OLD;
     memset(&end, 0, sizeof end);
     end.seq = e->seq;
     end.token = bus->incarnation;
@@ -5585,22 +5628,22 @@ EBI_FN int ebi_claim_unmatched(eb_store *store, ebi_claim *c, ebi_entry *e, int 
         rc = ebi_end_dead(store, &end, EBI_SQL_DIE_FRESH, EBI_SQL_DELETE_FRESH, &gone);
     else
         rc = ebi_end_run(store, EBI_SQL_DELETE_FRESH, &end, &gone);
-    if (rc != SQLITE_OK || !gone) return rc; /* an old copy: the row has changed since */
+    if (rc != SQLITE_OK || !gone) return rc;
+    *fate = EBI_CLAIM_TAKEN;
     c->ended++;
     ebi_list_push(bus->on_unmatched == EB_UNMATCHED_DLQ ? &c->dead : &c->done, e);
-    *taken = 1;
     return bus->on_unmatched == EB_UNMATCHED_DLQ ? SQLITE_OK
                                                  : ebi_finish_insert(store, e->seq, 0, c->now);
 }
 
 /* An event that nobody stands before. plain: its row waits for nothing. */
-EBI_FN int ebi_claim_judge(eb_store *store, ebi_claim *c, ebi_entry *e, int plain, int *taken)
+EBI_FN int ebi_claim_judge(eb_store *store, ebi_claim *c, ebi_entry *e, int plain, int *fate)
 {
     int attempts, match = ebi_claim_match(ebi_bus_of(store), e->type, &attempts);
-    *taken = 0;
-    if (match == EBI_MATCH_NONE) return ebi_claim_unmatched(store, c, e, plain, taken);
-    if (match == EBI_MATCH_PAUSED) return ebi_claim_park(store, c, e, match, plain);
-    return ebi_claim_row(store, c, e, attempts, taken);
+    EB_ASSERT(!e->token);
+    if (match == EBI_MATCH_NONE) return ebi_claim_unmatched(store, c, e, plain, fate);
+    if (match == EBI_MATCH_PAUSED) return ebi_claim_park(store, c, e, match, plain, fate);
+    return ebi_claim_row(store, c, e, attempts, fate);
 }
 
 /* ---- the line of a key ---- */
@@ -5619,35 +5662,39 @@ EBI_FN int ebi_key_move(eb_store *store, int index, const char *key, int64_t num
     return rc;
 }
 
+/* Whether a row of this key is in somebody's hands. */
+EBI_FN int ebi_key_by_hand(eb_store *store, const char *key, int *by_hand)
+{
+    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_KEY_BY_HAND);
+    int rc;
+    if (!s) return ebi_db_code(&store->writer);
+    ebi_bind_text(s, 1, key);
+    rc = sqlite3_step(s);
+    *by_hand = rc == SQLITE_ROW;
+    sqlite3_reset(s);
+    return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
+}
+
 /* Puts into line what belongs there. *ready = 0: there is more than one commit should do, or a row
 ** of this key is in somebody's hands; the latter rings when that is over. */
 EBI_FN int ebi_key_prepare(eb_store *store, ebi_claim *c, const char *key, int *ready, int *again)
 {
-    sqlite3_stmt *s;
-    int rc = SQLITE_OK, due = 0, back = 0;
+    int rc, due = 0, back = 0, by_hand = 0;
+    int64_t bits;
     *ready = *again = 0;
-    if (c->apart < 0) {
-        int64_t bits;
+    rc = ebi_key_move(store, EBI_SQL_KEY_DUE, key, c->now_ms, &due);
+    if (rc == SQLITE_OK) rc = ebi_key_move(store, EBI_SQL_KEY_AGAIN, key, c->epoch, &back);
+    *again = due == EBI_KEY_STEP || back == EBI_KEY_STEP;
+    if (rc == SQLITE_OK && c->apart < 0) {
         rc = ebi_db_number(store, &store->writer, EBI_SQL_ANY_APART, &bits);
         c->apart = (int)bits;
     }
-    if (rc == SQLITE_OK && (c->apart & 2)) {
-        s = ebi_db_stmt(store, &store->writer, EBI_SQL_KEY_BY_HAND);
-        if (!s) return ebi_db_code(&store->writer);
-        ebi_bind_text(s, 1, key);
-        rc = sqlite3_step(s);
-        sqlite3_reset(s);
-        if (rc == SQLITE_ROW) return SQLITE_OK;
-        if (rc == SQLITE_DONE) rc = SQLITE_OK;
-    }
-    if (rc == SQLITE_OK) rc = ebi_key_move(store, EBI_SQL_KEY_DUE, key, c->now_ms, &due);
-    if (rc == SQLITE_OK) rc = ebi_key_move(store, EBI_SQL_KEY_AGAIN, key, c->epoch, &back);
-    *again = due == EBI_KEY_STEP || back == EBI_KEY_STEP;
-    *ready = !*again;
+    if (rc == SQLITE_OK && (c->apart & 2)) rc = ebi_key_by_hand(store, key, &by_hand);
+    *ready = !*again && !by_hand;
     return rc;
 }
 
-/* The event of row seq: the copy, if it is that, else from disk. */
+/* The event of row seq, from disk. */
 EBI_FN ebi_entry *ebi_key_load(eb_store *store, int64_t seq, int *rc)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_LOAD_ONE);
@@ -5665,34 +5712,88 @@ EBI_FN ebi_entry *ebi_key_load(eb_store *store, int64_t seq, int *rc)
 }
 
 /* What a row of the line means for those behind it. */
-enum { EBI_KEY_GO, EBI_KEY_MINE, EBI_KEY_STOP };
-EBI_FN int ebi_key_stands(eb_store *store, ebi_claim *c, const char *key, sqlite3_stmt *row)
+enum { EBI_KEY_GO, EBI_KEY_MINE, EBI_KEY_STOP, EBI_KEY_PASS };
+
+/* A row that waits for its time is waited for, unless nobody matches it: then it steps aside. */
+EBI_FN int ebi_key_waiting(eb_store *store, ebi_claim *c, int64_t seq, int *stands)
+{
+    eb_bus *bus = ebi_bus_of(store);
+    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_KEY_TYPE);
+    const char *type = NULL;
+    int rc, attempts, match = EBI_MATCH_YES;
+    *stands = EBI_KEY_STOP;
+    if (!s) return ebi_db_code(&store->writer);
+    sqlite3_bind_int64(s, 1, seq);
+    rc = sqlite3_step(s);
+    if (rc == SQLITE_ROW) type = ebi_column(s, 0);
+    if (type) {
+        ebi_mutex_lock(&store->lock);
+        match = ebi_subs_match(bus, type, &attempts);
+        ebi_types_add(bus, match == EBI_MATCH_YES ? &bus->win.held : &bus->win.parked, type);
+        bus->win.parked_paused |= match == EBI_MATCH_PAUSED;
+        ebi_mutex_unlock(&store->lock);
+    }
+    sqlite3_reset(s);
+    if (match == EBI_MATCH_YES) return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
+    s = ebi_db_stmt(store, &store->writer, EBI_SQL_KEY_ASIDE);
+    if (!s) return ebi_db_code(&store->writer);
+    *stands = EBI_KEY_PASS;
+    sqlite3_bind_int64(s, 1, seq);
+    sqlite3_bind_int64(s, 2, c->epoch);
+    return ebi_db_step(s);
+}
+
+EBI_FN int ebi_key_stands(eb_store *store, ebi_claim *c, const char *key, sqlite3_stmt *row,
+                          int *stands)
 {
     eb_bus *bus = ebi_bus_of(store);
     int64_t seq = sqlite3_column_int64(row, 0), token = sqlite3_column_int64(row, 1);
     const ebi_entry *mine;
+    *stands = EBI_KEY_STOP;
     if (sqlite3_column_type(row, 1) != SQLITE_NULL) {
         ebi_mutex_lock(&store->lock);
         mine = ebi_key_has(bus, key, seq);
+        if (mine && mine->token == token) *stands = EBI_KEY_MINE;
         ebi_mutex_unlock(&store->lock);
-        return mine && mine->token == token ? EBI_KEY_MINE : EBI_KEY_STOP;
+        return SQLITE_OK;
     }
-    if (sqlite3_column_int64(row, 2) > c->now_ms) return EBI_KEY_STOP;
-    if (sqlite3_column_type(row, 3) == SQLITE_NULL) return EBI_KEY_GO;
-    if (sqlite3_column_int(row, 3) == 1) {
+    if (sqlite3_column_int64(row, 2) > c->now_ms) return ebi_key_waiting(store, c, seq, stands);
+    if (sqlite3_column_type(row, 3) == SQLITE_NULL) {
+        *stands = EBI_KEY_GO;
+    } else if (sqlite3_column_int(row, 3) == 1) {
         c->suspects = 1;
-        if (c->alone) return EBI_KEY_GO; /* its turn has come */
+        if (c->alone) *stands = EBI_KEY_GO; /* its turn has come */
     }
-    return EBI_KEY_STOP;
+    return SQLITE_OK;
+}
+
+/* Judges row seq of the line of e's key: by the copy e, if it is of that row and new, else from disk.
+** *own: e, or the one that was loaded and taken; NULL: neither is to be kept. */
+EBI_FN int ebi_key_judge(eb_store *store, ebi_claim *c, ebi_entry *e, int64_t seq, ebi_entry **own)
+{
+    int rc, fate = EBI_CLAIM_OLD;
+    *own = NULL;
+    if (e && e->seq == seq) {
+        rc = ebi_claim_judge(store, c, e, 1, &fate);
+        if (fate == EBI_CLAIM_TAKEN) *own = e;
+        if (rc != SQLITE_OK || fate != EBI_CLAIM_OLD) return rc;
+    }
+    e = ebi_key_load(store, seq, &rc);
+    if (!e) return rc;
+    rc = ebi_claim_judge(store, c, e, 1, &fate);
+    EB_ASSERT(rc != SQLITE_OK || fate != EBI_CLAIM_OLD); /* read in this very transaction */
+    if (fate == EBI_CLAIM_TAKEN) *own = e;
+    else ebi_entry_drop(store, e);
+    return rc;
 }
 
 /* Walks the line of e's key and claims from its head on; see the introduction of >>keys. e is a copy
-** of one of its rows, and left to the caller unless *taken. */
+** of one of its rows, or an event that ended, and left to the caller unless *taken. */
 EBI_FN int ebi_key_walk(eb_store *store, ebi_claim *c, ebi_entry *e, int *taken, int *again)
 {
     sqlite3_stmt *s;
-    ebi_entry *own;
-    int rc, ready, took, stands = EBI_KEY_GO, claimed = 0;
+    ebi_entry *own, *copy = e->outcome == EBI_OUT_NONE ? e : NULL;
+    int rc, ready, stands = EBI_KEY_GO, claimed = 0;
     int64_t seq;
     EB_ASSERT(e->ordering_key);
     *taken = 0;
@@ -5706,24 +5807,20 @@ EBI_FN int ebi_key_walk(eb_store *store, ebi_claim *c, ebi_entry *e, int *taken,
     while (rc == SQLITE_OK && claimed < EBI_LINE_MAX && !ebi_claim_full(c)) {
         rc = sqlite3_step(s);
         if (rc != SQLITE_ROW) break;
-        rc = SQLITE_OK;
-        stands = ebi_key_stands(store, c, e->ordering_key, s);
-        if (stands == EBI_KEY_STOP) break;
-        if (stands == EBI_KEY_MINE) {
-            claimed++;
-            continue;
-        }
+        rc = ebi_key_stands(store, c, e->ordering_key, s, &stands);
+        if (rc != SQLITE_OK || stands == EBI_KEY_STOP) break;
+        claimed += stands == EBI_KEY_MINE;
+        if (stands != EBI_KEY_GO) continue;
         seq = sqlite3_column_int64(s, 0);
         if (c->alone && seq != e->seq) break;
-        own = seq == e->seq && !*taken ? e : ebi_key_load(store, seq, &rc);
-        if (!own) break;
-        rc = ebi_claim_judge(store, c, own, 1, &took);
-        claimed += own->token != 0;
-        if (own == e) *taken = took;
-        else if (!took) ebi_entry_drop(store, own);
+        rc = ebi_key_judge(store, c, copy, seq, &own);
+        claimed += own && own->token;
+        if (own && own == copy) {
+            *taken = 1;
+            copy = NULL;
+        }
     }
     sqlite3_reset(s);
-    if (rc == SQLITE_ROW) rc = SQLITE_OK;
     if (rc == SQLITE_DONE) return SQLITE_OK;
     /* Full before anything of this key is under way: nobody would come back to it. */
     if (rc == SQLITE_OK && stands != EBI_KEY_STOP && claimed == 0) *again = 1;
@@ -5733,11 +5830,14 @@ EBI_FN int ebi_key_walk(eb_store *store, ebi_claim *c, ebi_entry *e, int *taken,
 /* Judges or walks e, which then is taken, kept for another walk, or dropped. */
 EBI_FN int ebi_claim_try(eb_store *store, ebi_claim *c, ebi_entry *e, int plain)
 {
-    int taken = 0, again = 0, rc;
-    if (e->ordering_key) rc = ebi_key_walk(store, c, e, &taken, &again);
-    else rc = ebi_claim_judge(store, c, e, plain, &taken);
+    int taken = 0, again = 0, fate = EBI_CLAIM_LEFT, rc;
+    if (e->ordering_key) {
+        rc = ebi_key_walk(store, c, e, &taken, &again);
+    } else {
+        rc = ebi_claim_judge(store, c, e, plain, &fate);
+        taken = fate == EBI_CLAIM_TAKEN;
+    }
     if (taken) return rc;
-    e->token = 0;
     if (again) ebi_list_push(&c->again, e);
     else ebi_entry_drop(store, e);
     return rc;
@@ -5812,7 +5912,7 @@ EBI_FN int ebi_claim_rows(eb_store *store, ebi_claim *c, int64_t from, int64_t t
     eb_bus *bus = ebi_bus_of(store);
     ebi_entry *e;
     const char *type;
-    int rc = SQLITE_DONE, n = 0, attempts, room = EB_READY_MAX / 4 > 0 ? EB_READY_MAX / 4 : 1;
+    int rc = SQLITE_DONE, n = 0, attempts, fate, room = EB_READY_MAX / 4 > 0 ? EB_READY_MAX / 4 : 1;
     *at = from;
     if (!s) return ebi_db_code(&store->writer);
     sqlite3_bind_int64(s, 1, from);
@@ -5828,7 +5928,7 @@ EBI_FN int ebi_claim_rows(eb_store *store, ebi_claim *c, int64_t from, int64_t t
             ebi_entry parked; /* found on disk, nobody matches, no key: no copy is needed */
             memset(&parked, 0, sizeof parked);
             parked.type = type;
-            ebi_claim_park(store, c, &parked, EBI_MATCH_NONE, 1);
+            ebi_claim_park(store, c, &parked, EBI_MATCH_NONE, 1, &fate);
             *at = sqlite3_column_int64(s, 0);
             continue;
         }
@@ -6062,14 +6162,26 @@ EBI_FN void ebi_claim_some(eb_bus *bus)
     if (--bus->saying == 0 && bus->drainers) ebi_cond_broadcast(&bus->news);
 }
 
-/* A subscription came, or came back: is it for something that was parked? Lock held. */
+/* Whether a subscription that came, or went, changes what was decided about the types in set: then
+** what was passed over is looked at again. Lock held. */
+EBI_FN void ebi_claim_reconsider(eb_bus *bus, const char *pattern, const ebi_types *set)
+{
+    int i, wanted = set->overflow;
+    for (i = 0; i < set->count && !wanted; i++) wanted = ebi_glob(pattern, set->at[i]);
+    if (bus->claiming) bus->rescan |= 1; /* it may decide so this very moment */
+    else if (wanted) ebi_window_lap(bus);
+}
+
+/* It came, or came back: is it for something that was parked? */
 EBI_FN void ebi_claim_welcome(eb_bus *bus, const char *pattern)
 {
-    const ebi_types *set = &bus->win.parked;
-    int i, wanted = set->overflow || bus->win.suspects;
-    for (i = 0; i < set->count && !wanted; i++) wanted = ebi_glob(pattern, set->at[i]);
-    if (bus->claiming) bus->rescan |= 1; /* it may park something this very moment */
-    else if (wanted) ebi_window_lap(bus);
+    ebi_claim_reconsider(bus, pattern, &bus->win.parked);
+}
+
+/* It went, or was paused: did something wait for it, and others behind that? */
+EBI_FN void ebi_claim_farewell(eb_bus *bus, const char *pattern)
+{
+    if (bus->state == EBI_STARTED) ebi_claim_reconsider(bus, pattern, &bus->win.held);
 }
 
 /* ---- after a failed commit, or another process's: what is still ours ---- */
@@ -6140,10 +6252,11 @@ EBI_FN eb_result ebi_engine_resync(eb_store *store)
     return EB_OK;
 }
 
-/* The claims that no handler has begun with, to be compared with their rows. */
+/* Claims to be compared with their rows. */
+enum { EBI_HELD_MAX = EB_CLAIM_MAX + EBI_LINE_MAX + 1024 /* workers */ };
 typedef struct ebi_held {
     int count;
-    int64_t seq[EB_CLAIM_MAX + EBI_LINE_MAX], token[EB_CLAIM_MAX + EBI_LINE_MAX];
+    int64_t seq[EBI_HELD_MAX], token[EBI_HELD_MAX];
 } ebi_held;
 
 EBI_FN int ebi_held_add(const ebi_entry *e, void *arg)
@@ -6151,20 +6264,23 @@ EBI_FN int ebi_held_add(const ebi_entry *e, void *arg)
     ebi_held *held = (ebi_held *)arg;
     held->seq[held->count] = e->seq;
     held->token[held->count++] = e->token;
-    return held->count == EB_CLAIM_MAX + EBI_LINE_MAX;
+    return held->count == EBI_HELD_MAX;
 }
 
-/* Another process changed something: a claimed event that an operator gave up there must not start.
+/* Another process changed something: of a claimed event that an operator gave up no handler starts.
 ** By the leader, no lock held. */
 EBI_FN void ebi_claims_check(eb_bus *bus)
 {
     eb_store *store = &bus->store;
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_TOKEN);
     ebi_held held;
+    const ebi_run *run;
     int i, rc;
     held.count = 0;
     ebi_mutex_lock(&store->lock);
     ebi_key_each(bus, ebi_held_add, &held);
+    for (run = bus->runs; run && held.count < EBI_HELD_MAX; run = run->next)
+        ebi_held_add(run->entry, &held);
     ebi_mutex_unlock(&store->lock);
     for (i = 0; i < held.count && s; i++) {
         sqlite3_bind_int64(s, 1, held.seq[i]);
@@ -6591,19 +6707,19 @@ EBI_FN int ebi_attempt(eb_bus *bus, ebi_run *run, ebi_entry *e)
 {
     ebi_sub *sub;
     int64_t order = 0, start_us = ebi_mono_us(&bus->store);
-    int outcome = EBI_OUT_NONE, called = 0, urgent = 0;
+    int outcome = EBI_OUT_NONE, urgent = 0;
     EB_ASSERT(!run->entry && e->refs == 1 && e->token != 0);
     run->entry = e;
-    run->lost = 0;
+    run->lost = run->called = 0;
     run->thread = ebi_thread_self();
     run->next = bus->runs;
     bus->runs = run;
     bus->running++;
     ebi_run_show(bus, run, e, ebi_now_ms(&bus->store));
-    while (outcome == EBI_OUT_NONE && !run->lost &&
+    while (outcome == EBI_OUT_NONE && !run->lost && !e->revoked &&
            (sub = ebi_subs_next(bus, e->type, order)) != NULL) {
         order = sub->order;
-        called++;
+        run->called++;
         outcome = ebi_attempt_call(bus, run, sub);
         if (bus->state == EBI_FORKED) return 0;
     }
@@ -6618,10 +6734,12 @@ EBI_FN int ebi_attempt(eb_bus *bus, ebi_run *run, ebi_entry *e)
         if (e->suspect) ebi_attempt_cleared(bus, ebi_mono_us(&bus->store) - start_us);
         if (outcome == EBI_OUT_NONE) outcome = EBI_OUT_DONE;
         if (outcome == EBI_OUT_DONE) e->due_ms = EBI_NOT_DUE;
-        if (called == 0) { /* the last one that matched was unsubscribed: back, untried */
+        if (run->called == 0) { /* the last one that matched was unsubscribed: back, untried */
             outcome = EBI_OUT_RELEASE;
             e->due_ms = e->suspect ? EBI_NOT_DUE : 0;
         }
+        if (e->ordering_key && outcome != EBI_OUT_DONE && outcome != EBI_OUT_DEAD)
+            e->alone = ebi_key_comes_back(bus, e->type);
         ebi_key_leave(bus, e, outcome == EBI_OUT_DONE || outcome == EBI_OUT_DEAD);
         ebi_batch_adapt(bus, ebi_mono_us(&bus->store) - start_us);
         urgent = ebi_outcome_push(bus, e, outcome);
@@ -6781,6 +6899,7 @@ EBI_FN void ebi_keeper_timeout(eb_bus *bus, ebi_run *run)
     int outcome, paused = 0, urgent;
     EB_ASSERT(e && sub && sub->calls > 0);
     if (bus->lost_workers >= EB_LOST_MAX - 1 && !sub->paused) sub->paused = paused = 1;
+    if (paused) ebi_claim_farewell(bus, sub->pattern);
     ebi_run_lose(bus, run);
     e->refs++;
     sub->keep++;
@@ -7111,7 +7230,7 @@ EBI_FN int ebi_pump_one(eb_bus *bus)
     }
     if (!e) return 1;
     ebi_attempt(bus, &bus->main_run, e);
-    return 2;
+    return bus->main_run.called ? 2 : 1;
 }
 
 /* EB_ERR_FORK in a child that came back from a handler; see ebi_attempt_forked(). Lock held. */
@@ -7288,7 +7407,7 @@ EBI_FN int ebi_drain_busy(const eb_bus *bus)
     const ebi_window *w = &bus->win;
     return w->ready.head || bus->claimed.head || bus->chained || bus->running || bus->claiming ||
            bus->outcomes.head || bus->taking.head || bus->looks.head || ebi_window_lapping(w) ||
-           bus->timed_out || bus->saying || w->suspects;
+           bus->timed_out || bus->saying;
 }
 
 /* Whether an event waits for a subscription that is paused: EB_ERR_STATE and its name. Looks at what
@@ -7331,12 +7450,13 @@ EBI_FN eb_result ebi_drained(eb_bus *bus)
     eb_store *store = &bus->store;
     ebi_db *db;
     sqlite3_stmt *s;
-    int64_t cursor;
+    int64_t cursor, epoch;
     int code = SQLITE_ERROR, busy, paused, left = 0;
     eb_result rc;
     ebi_mutex_lock(&store->lock);
     busy = ebi_drain_busy(bus);
     cursor = bus->win.cursor;
+    epoch = bus->win.epoch;
     paused = bus->win.parked_paused;
     ebi_mutex_unlock(&store->lock);
     if (busy) return EB_EMPTY;
@@ -7344,6 +7464,7 @@ EBI_FN eb_result ebi_drained(eb_bus *bus)
     s = rc == EB_OK ? ebi_db_stmt(store, db, EBI_SQL_UNFINISHED) : NULL;
     if (rc == EB_OK && s) {
         sqlite3_bind_int64(s, 1, cursor);
+        sqlite3_bind_int64(s, 2, epoch);
         code = sqlite3_step(s);
         if (code == SQLITE_ROW) left = sqlite3_column_int(s, 0);
         sqlite3_reset(s);
@@ -7757,6 +7878,7 @@ EBI_FN void ebi_bus_free(eb_bus *bus)
     ebi_list_free(&bus->store, &bus->looks);
     ebi_list_free(&bus->store, &bus->win.ready);
     ebi_types_clear(bus, &bus->win.parked);
+    ebi_types_clear(bus, &bus->win.held);
     ebi_types_clear(bus, &bus->unmatched_types);
     if (bus->policy.schedule_ms) ebi_free(&a, bus->policy.schedule_ms);
     ebi_free(&a, bus->by_type);
@@ -8640,6 +8762,7 @@ EB_API eb_result eb_unsubscribe(eb_bus *bus, const char *id)
     s = ebi_subs_find(bus, id);
     if (s) {
         ebi_subs_remove(bus, s);
+        ebi_claim_farewell(bus, s->pattern);
         s->keep++;
     }
     ebi_mutex_unlock(&bus->store.lock);

@@ -309,10 +309,23 @@ static int m_due(const m_event *e)
 static int m_holds(const m_event *e, int sure)
 {
     if (e->now.place != M_LIVE || e->fuzzy) return !sure && e->fuzzy;
-    if (!model.matched[e->type]) return !sure && e->now.wait == M_BY_HAND;
+    if (e->now.wait == M_BY_HAND) return !sure || !(e->foreign || e->unsettled);
+    if (!model.matched[e->type]) return 0;
     if (e->now.wait == M_DELAYED && !m_due(e)) return !sure && e->now.came;
     if (sure && (e->foreign || e->unsettled)) return 0;
     return 1;
+}
+
+/* An event that is in somebody's hands holds its key, wherever it stands: two of a key never run at the
+** same time. */
+static void m_hands(int *held, int sure)
+{
+    int i;
+    for (i = 0; i < model.count; i++) {
+        const m_event *e = &model.events[i];
+        if (e->key && e->now.place == M_LIVE && e->now.wait == M_BY_HAND && m_holds(e, sure))
+            held[e->key] = 1;
+    }
 }
 
 /* Time has passed or something has changed while the bus could look: notes what may start now, what
@@ -321,6 +334,7 @@ static void m_moment(void)
 {
     int held[M_KEYS] = {0, 0, 0, 0}, i;
     m_clock_seen();
+    m_hands(held, 1);
     for (i = 0; i < model.count; i++) {
         m_event *e = &model.events[i];
         if (e->now.place != M_LIVE) continue;
@@ -344,6 +358,7 @@ static m_event *m_left_over(int64_t *late)
     int held[M_KEYS] = {0, 0, 0, 0}, i;
     m_event *left = NULL;
     *late = INT64_MAX;
+    m_hands(held, 0);
     for (i = 0; i < model.count; i++) {
         m_event *e = &model.events[i];
         if (e->now.place != M_LIVE && !e->fuzzy) continue;
