@@ -73,7 +73,9 @@ CONTENTS
         >>engine        Ready queue, claims, attempts, outcomes
         >>matching      From a type to its subscriptions
         >>publish       Messages into rows, some of them born claimed
-        >>claims        From disk to the workers, and back after a crash
+        >>keys          Events of one ordering key, one after the other
+        >>claims        From disk to the workers
+        >>recovery      What a process that died had under way
         >>attempts      Running the handlers of one event
         >>workers       Threads that run handlers, and the keeper
         >>pump          The same engine on the caller's thread
@@ -741,6 +743,13 @@ EB_API int eb_match(const char *pattern, const char *type);
 #if defined(EVENTBUS_IMPLEMENTATION) && !defined(EVENTBUS_IMPLEMENTATION_ONCE)
 #define EVENTBUS_IMPLEMENTATION_ONCE
 
+/* C's casts are all that both languages have. */
+#if defined(__cplusplus) && (defined(__GNUC__) || defined(__clang__))
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wold-style-cast"
+#pragma GCC diagnostic ignored "-Wzero-as-null-pointer-constant"
+#endif
+
 /* ===========================================================================
 ** >>config   What can be set before including, and platform facts   [private]
 ** ======================================================================== */
@@ -788,6 +797,8 @@ EB_API int eb_match(const char *pattern, const char *type);
 #define EBI_CLAIM_STEP 4096      /* see ebi_claim_mark() */
 #define EBI_CROWD 32             /* commits for which a leader expects company after it had some */
 #define EBI_BACKOFF_MAX_MS 2000  /* longest pause between two tries to commit an outcome */
+#define EBI_WAL_FILL 4000        /* pages that the WAL of a started FULL bus has room for from then on */
+#define EBI_WAL_SMALL 100        /* pages in it, after which it is worth that */
 #define EBI_WAL_PAGES 1000       /* default of options.wal_pages */
 #define EBI_WAL_MOST (64 * 1024 * 1024) /* bytes of WAL, beyond which EB_NONE is overruled */
 #define EBI_SEQ_MAX (INT64_C(1) << 61) /* no file of ours comes near; an id has room for 62 bits */
@@ -1756,10 +1767,12 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
     /* dispatch: by rowid, or by a partial index on due_ms or apart */                             \
     X(SCAN, EBI_SQL_LOAD "WHERE d.seq>?1 AND d.seq<=?2 AND " EBI_SQL_PLAIN                         \
                          " ORDER BY d.seq LIMIT ?3")                                               \
+    X(SLICE, "SELECT count(*),max(seq) FROM (SELECT seq FROM @deliveries WHERE seq>?1 AND seq<=?2" \
+             " ORDER BY seq LIMIT ?3)")                                                            \
     X(DUE, EBI_SQL_LOAD "WHERE d.due_ms<=?1 ORDER BY d.due_ms LIMIT ?2")                           \
     X(NEXT_DUE, "SELECT ifnull(min(due_ms),9223372036854775807) FROM @deliveries"                  \
                 " WHERE due_ms IS NOT NULL")                                                       \
-    X(SUSPECT, EBI_SQL_LOAD "WHERE d.apart=1 AND d.seq>?1 ORDER BY d.seq LIMIT 1")                 \
+    X(SUSPECT, EBI_SQL_LOAD "WHERE d.apart=1 AND d.seq>?1 AND d.aside<?2 ORDER BY d.seq LIMIT 1")  \
     X(ANY_APART, "SELECT EXISTS(SELECT 1 FROM @deliveries WHERE apart=1)"                          \
                  "+2*EXISTS(SELECT 1 FROM @deliveries WHERE apart=2)")                             \
     X(CLAIM, "UPDATE @deliveries SET status='processing',attempts=failed+?3,token=?2,owner=?4,"    \
@@ -1770,19 +1783,27 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
     X(TOKEN, "SELECT 1 FROM @deliveries WHERE seq=?1 AND token=?2")                                \
     /* ordering keys: by deliveries_line, deliveries_later */                                      \
     X(KEY_BY_HAND, "SELECT 1 FROM @deliveries WHERE apart=2 AND ordering_key=?1 LIMIT 1")          \
-    X(KEY_DUE, "UPDATE @deliveries SET due_ms=NULL WHERE seq IN (SELECT seq FROM @deliveries"      \
-               " INDEXED BY @deliveries_later WHERE ordering_key=?1 AND due_ms<=?2"                \
-               " AND token IS NULL LIMIT ?3)")                                                     \
-    X(KEY_AGAIN, "UPDATE @deliveries SET aside=0 WHERE seq IN (SELECT seq FROM @deliveries"        \
-                 " INDEXED BY @deliveries_line WHERE ordering_key=?1 AND aside>0 AND aside<?2"     \
-                 " AND " EBI_SQL_IN_LINE " LIMIT ?3)")                                             \
+    X(KEY_DUE, "SELECT seq FROM @deliveries INDEXED BY @deliveries_later WHERE ordering_key=?1"    \
+               " AND due_ms<=?2 AND token IS NULL LIMIT ?3")                                       \
+    X(KEY_AGAIN, "SELECT seq FROM @deliveries INDEXED BY @deliveries_line WHERE ordering_key=?1"   \
+                 " AND aside>0 AND aside<?2 AND " EBI_SQL_IN_LINE " LIMIT ?3")                     \
+    X(NOT_DUE, "UPDATE @deliveries SET due_ms=NULL WHERE seq=?1")                                  \
+    X(NOT_ASIDE, "UPDATE @deliveries SET aside=0 WHERE seq=?1")                                    \
     X(KEY_LINE, "SELECT seq,token,due_ms,apart FROM @deliveries INDEXED BY @deliveries_line"       \
                 " WHERE ordering_key=?1 AND aside=0 AND " EBI_SQL_IN_LINE                          \
                 " AND seq>?2 ORDER BY seq LIMIT ?3")                                               \
     X(KEY_TYPE, "SELECT type FROM @event_log WHERE seq=?1")                                        \
     X(KEY_ASIDE, "UPDATE @deliveries SET aside=?2 WHERE seq=?1 AND token IS NULL")                 \
     X(KEY_WAITS, "SELECT 1 FROM @deliveries INDEXED BY @deliveries_line WHERE ordering_key=?1"     \
-                 " AND aside=0 AND " EBI_SQL_IN_LINE " AND seq<?2 LIMIT 1")                        \
+                 " AND aside=0 AND " EBI_SQL_IN_LINE " AND seq<?2 AND token IS NULL LIMIT 1")      \
+    X(KEY_BEFORE, "SELECT 1 FROM (SELECT seq FROM @deliveries INDEXED BY @deliveries_line"         \
+                  " WHERE ordering_key=?1 AND aside=0 AND " EBI_SQL_IN_LINE " AND seq<?2"          \
+                  " AND token IS NULL UNION ALL SELECT seq FROM @deliveries"                       \
+                  " INDEXED BY @deliveries_line WHERE ordering_key=?1 AND aside>0 AND aside<?3"    \
+                  " AND " EBI_SQL_IN_LINE " AND seq<?2 UNION ALL SELECT seq FROM @deliveries"      \
+                  " INDEXED BY @deliveries_later WHERE ordering_key=?1 AND due_ms<=?4 AND seq<?2"  \
+                  " AND token IS NULL UNION ALL SELECT seq FROM @deliveries WHERE apart=2"         \
+                  " AND ordering_key=?1) LIMIT 1")                                                 \
     X(KEY_RING, "UPDATE @deliveries SET due_ms=0 WHERE seq=(SELECT seq FROM @deliveries"           \
                 " INDEXED BY @deliveries_line WHERE ordering_key=(SELECT ordering_key"             \
                 " FROM @deliveries WHERE seq=?1) AND aside=0 AND " EBI_SQL_IN_LINE                 \
@@ -1956,6 +1977,7 @@ struct eb_store {
     int old_wal;           /* a store found one that it did not have to look at, until it writes */
     int moved;             /* the file has lost its name, when we last looked */
     int64_t data_version;
+    int wal_filled;     /* see ebi_writer_fill_wal() */
     int wal_frames;     /* in the WAL, by the last commit of ours */
     int wal_done;       /* of these, seen by the last checkpoint; also under lock */
     /* under read_lock; a second connection, so that looking never holds up publishing */
@@ -2361,8 +2383,7 @@ EBI_FN int ebi_db_busy(void *arg, int count)
     if (db == &store->writer) ebi_db_locked(store, now_us);
     if (now_us >= until_us) return 0;
     if (store->clock.sleep_ms) ebi_sleep_ms(store, 1);
-    else if (waited_us < 10000) ebi_platform_pause_us(75);
-    else ebi_platform_pause_us(waited_us < 200000 ? 250 : 1000);
+    else ebi_platform_pause_us(waited_us < 300000 ? 50 : 1000);
     return 1;
 }
 
@@ -3265,6 +3286,7 @@ EBI_FN eb_result ebi_engine_outcomes_apply(eb_store *store);
 EBI_FN void ebi_engine_outcomes_end(eb_store *store, eb_result rc);
 EBI_FN eb_result ebi_engine_resync(eb_store *store);
 EBI_FN int ebi_keeper_checkpoints(eb_store *store);
+EBI_FN int ebi_engine_started(eb_store *store);
 EBI_FN void ebi_engine_undone(eb_store *store);
 EBI_FN ebi_cond *ebi_engine_wake(eb_store *store);
 
@@ -3480,6 +3502,30 @@ EBI_FN void ebi_writer_say_wal(eb_store *store, int64_t bytes)
     }
 }
 
+/* A WAL that grows makes each sync write the file's length too, which costs 40 % of the commits. So the
+** leader of a started FULL bus makes it long in one go: zeros behind its last frame, under the write
+** lock, so that nobody appends meanwhile; a frame of zeros has no valid salt and ends every recovery.
+** A failure is no matter. By the leader, no lock held. */
+EBI_FN void ebi_writer_fill_wal(eb_store *store)
+{
+    enum { CHUNK = 1 << 16 };
+    sqlite3_file *file = NULL;
+    sqlite3_int64 size = 0, end = (sqlite3_int64)EBI_WAL_FILL * (4096 + 24);
+    char *zeros;
+    EB_ASSERT(store->leading);
+    store->wal_filled = 1;
+    if (ebi_db_run(store, &store->writer, EBI_SQL_BEGIN) != SQLITE_OK) return;
+    zeros = (char *)ebi_alloc(&store->allocator, CHUNK);
+    sqlite3_file_control(store->writer.handle, "main", SQLITE_FCNTL_JOURNAL_POINTER, &file);
+    if (zeros && file && file->pMethods && file->pMethods->xFileSize(file, &size) == SQLITE_OK) {
+        memset(zeros, 0, CHUNK);
+        for (; size < end; size += CHUNK)
+            if (file->pMethods->xWrite(file, zeros, CHUNK, size) != SQLITE_OK) break;
+    }
+    ebi_free(&store->allocator, zeros);
+    ebi_db_rollback(store, &store->writer);
+}
+
 /* Whether that is due, and for whom. Lock held on entry and exit; by the leader. */
 EBI_FN void ebi_writer_look_at_wal(eb_store *store)
 {
@@ -3487,6 +3533,12 @@ EBI_FN void ebi_writer_look_at_wal(eb_store *store)
     EB_ASSERT(store->leading);
     if (store->wal_frames < store->wal_done) store->wal_done = 0; /* it began anew */
     ebi_writer_say_wal(store, (int64_t)store->wal_frames * 4096);
+    if (!store->wal_filled && store->wal_frames >= EBI_WAL_SMALL &&
+        store->writer.level == EB_DURABLE_FULL && ebi_engine_started(store)) {
+        ebi_mutex_unlock(&store->lock);
+        ebi_writer_fill_wal(store);
+        ebi_mutex_lock(&store->lock);
+    }
     if (pages == EB_NONE || pages > most) pages = most;
     if (store->wal_said && pages > EBI_WAL_PAGES) pages = EBI_WAL_PAGES; /* is the reader gone? */
     if (store->wal_frames - store->wal_done < pages) return;
@@ -3576,6 +3628,11 @@ EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
     if (outcome != EB_OK) memcpy(store->trouble, trouble, sizeof trouble);
     if (rc == EB_ERR_BUSY) list = ebi_writer_requeue(store, own);
     else store->locked_since_us = 0;
+    if (rc == EB_ERR_BUSY && own->state == EBI_REQ_LEAD && list != own) {
+        ebi_mutex_unlock(&store->lock); /* SQLite may refuse without having waited */
+        ebi_sleep_ms(store, 1);
+        ebi_mutex_lock(&store->lock);
+    }
     if (store->lock_said && !store->locked_since_us) {
         store->lock_said = 0;
         ebi_log_later(store, EB_LOG_INFO, "the database is no longer locked", "%s", store->path);
@@ -3825,6 +3882,7 @@ typedef struct ebi_entry {
     int failed, snoozes, suspect; /* as read from the row: see EBI_SQL_FENCE */
     int retried;                  /* from the dead-letter queue, or snoozed */
     int counted;                  /* the claim spent an attempt (failed + 1) */
+    int64_t epoch;                /* of its claim */
     int revoked;                  /* given up by an operator: no further handler begins with it */
     eb_id id;
     const char *type, *payload, *metadata, *ordering_key, *idempotency_key, *producer, *errors;
@@ -3925,7 +3983,7 @@ struct eb_bus {
     int prefixes[EBI_TYPE_MAX + 1]; /* how many patterns "prefix*" have this length */
     int64_t sub_order;
     ebi_window win;
-    ebi_list claimed, outcomes;
+    ebi_list claimed, starting, outcomes; /* starting: see ebi_claim_start() */
     ebi_list looks;                         /* ended events whose key is to be looked at */
     ebi_entry *keys[EBI_KEY_BUCKETS];       /* the head of each key that is under way */
     int chained;                            /* claimed events behind the heads */
@@ -3943,6 +4001,7 @@ struct eb_bus {
     int pumping, abandon, joining, joined;
     ebi_thread keeper_thread;
     ebi_thread_id pump_thread;
+    int64_t looked_us;     /* when the pump has looked outside */
     int64_t pump_until_us; /* monotonic: the caller of eb_wait or eb_drain waits no longer */
     int64_t told_ms;       /* wall time at which eb_pump said that there is work; INT64_MAX: none */
     int notice;            /* there is some earlier */
@@ -4439,7 +4498,7 @@ EBI_FN void ebi_engine_undone(eb_store *store)
     if (store->bus) store->bus->claimed_to = 0;
 }
 
-/* Whether somebody of this key, with a lower seq, stands in line. SQLite's result. */
+/* Whether somebody of this key, with a lower seq, stands in line and is not claimed. SQLite's result. */
 EBI_FN int ebi_key_waits(eb_store *store, const char *key, int64_t below, int *waits)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_KEY_WAITS);
@@ -5366,8 +5425,9 @@ EBI_FN eb_result ebi_publish_run(eb_bus *bus, const eb_message *msgs, size_t cou
 **
 ** In memory, bus->keys has the head of each key that is under way: claimed, or being run. What else
 ** was claimed of the key hangs behind it, by seq, and is started when the head has ended well. When
-** the head comes back instead (a retry, a snooze), all of it goes back to its place in line, untried;
-** also when something has come due that no claim has seen yet: it may have a place before them.
+** the head comes back instead (a retry, a snooze), all of it goes back to its place in line, untried.
+** So does what was claimed and finds, when it is to start, that another one has got a place before it:
+** see ebi_key_yields().
 **
 ** Nobody who stands in line is in `ready` only to wait there: when an event of a key ends, the commit
 ** that records it asks whether somebody waits (ebi_key_waits), and then the ended event goes to
@@ -5416,7 +5476,7 @@ EBI_FN void ebi_key_leave(eb_bus *bus, ebi_entry *head, int goes_on)
     if (*at != head) return; /* its claim was given up before */
     *at = head->key_next;
     head->behind = head->key_next = NULL;
-    if (e && goes_on && bus->win.next_due_ms > ebi_now_ms(&bus->store)) {
+    if (e && goes_on) {
         bus->chained--;
         e->behind = e->next;
         e->key_next = *at;
@@ -5451,6 +5511,11 @@ EBI_FN void ebi_key_revoke(eb_bus *bus, int64_t seq)
     int i;
     for (run = bus->runs; run; run = run->next)
         if (run->entry->seq == seq) run->entry->revoked = 1;
+    for (e = bus->starting.head; e; e = e->next)
+        if (e->seq == seq) e->revoked = 1;
+    for (e = bus->win.ready.head; e && e->seq != seq; e = e->next) previous = e;
+    if (e) ebi_entry_drop(&bus->store, ebi_list_take(&bus->win.ready, previous));
+    previous = NULL;
     for (e = bus->claimed.head; e && e->seq != seq; e = e->next) previous = e;
     if (e) {
         ebi_list_take(&bus->claimed, previous);
@@ -5479,6 +5544,8 @@ EBI_FN int ebi_key_each(eb_bus *bus, int (*func)(const ebi_entry *e, void *arg),
     const ebi_entry *e, *head;
     int i;
     for (e = bus->claimed.head; e; e = e->next)
+        if (func(e, arg)) return 1;
+    for (e = bus->starting.head; e; e = e->next)
         if (func(e, arg)) return 1;
     for (i = 0; i < EBI_KEY_BUCKETS && bus->chained; i++)
         for (head = bus->keys[i]; head; head = head->key_next)
@@ -5513,6 +5580,7 @@ typedef struct ebi_claim {
     int lapped;   /* the lap came to its end */
     int waits;    /* what is due waits for its key's turn or for nobody */
     int ended;    /* how many live rows are gone */
+    int walked;   /* rows of keys looked at or moved: EBI_SLICE is enough for one commit */
     int looked;   /* it read what is due */
     int warn;     /* unmatched_type is to be told */
     char now[EBI_TIME_LEN + 1];
@@ -5522,7 +5590,7 @@ typedef struct ebi_claim {
 /* Nobody has memory for more than this. */
 EBI_FN int ebi_claim_full(const ebi_claim *c)
 {
-    return c->want <= 0 || c->won.bytes >= EB_READY_BYTES;
+    return c->want <= 0 || c->walked >= EBI_SLICE || c->won.bytes >= EB_READY_BYTES;
 }
 
 EBI_FN int ebi_claim_match(eb_bus *bus, const char *type, int *attempts)
@@ -5576,6 +5644,7 @@ EBI_FN int ebi_claim_row(eb_store *store, ebi_claim *c, ebi_entry *e, int attemp
     e->counted = c->single || c->alone;
     rc = ebi_claim_fenced(store, c, EBI_SQL_CLAIM, e, e->counted, attempts, &won);
     *fate = won ? EBI_CLAIM_TAKEN : EBI_CLAIM_OLD;
+    e->epoch = c->epoch;
     if (!won) e->token = 0;
     if (!won) return rc;
     ebi_list_push(&c->won, e);
@@ -5601,6 +5670,7 @@ EBI_FN int ebi_claim_park(eb_store *store, ebi_claim *c, const ebi_entry *e, int
     ebi_mutex_unlock(&store->lock);
     c->waits = 1;
     if (plain && !e->ordering_key) return SQLITE_OK;
+    if (e->seq > c->cursor) c->more = 1; /* it is plain from now on: a lap must come by */
     rc = ebi_claim_fenced(store, c, EBI_SQL_PARK, e, e->ordering_key || e->suspect ? c->epoch : 0, 0,
                           &won);
     if (!won) *fate = EBI_CLAIM_OLD;
@@ -5648,17 +5718,25 @@ EBI_FN int ebi_claim_judge(eb_store *store, ebi_claim *c, ebi_entry *e, int plai
 
 /* ---- the line of a key ---- */
 
-/* Runs a statement whose parameters are a key, a number and a limit; *changed: rows. */
-EBI_FN int ebi_key_move(eb_store *store, int index, const char *key, int64_t number, int *changed)
+/* Brings into line what find (a key, a number and a limit) finds, by change; *changed: rows. An
+** UPDATE with a subquery would build two temporary trees each time, for nothing in most cases. */
+EBI_FN int ebi_key_move(eb_store *store, int find, int change, const char *key, int64_t number,
+                        int *changed)
 {
-    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, index);
-    int rc;
+    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, find);
+    int64_t seqs[EBI_KEY_STEP];
+    int rc, n = 0, i;
+    *changed = 0;
     if (!s) return ebi_db_code(&store->writer);
     ebi_bind_text(s, 1, key);
     sqlite3_bind_int64(s, 2, number);
     sqlite3_bind_int(s, 3, EBI_KEY_STEP);
-    rc = ebi_db_step(s);
-    *changed = rc == SQLITE_OK ? sqlite3_changes(store->writer.handle) : 0;
+    while ((rc = sqlite3_step(s)) == SQLITE_ROW && n < EBI_KEY_STEP)
+        seqs[n++] = sqlite3_column_int64(s, 0);
+    sqlite3_reset(s);
+    if (rc == SQLITE_ROW || rc == SQLITE_DONE) rc = SQLITE_OK;
+    for (i = 0; i < n && rc == SQLITE_OK; i++) rc = ebi_step_seq(store, change, seqs[i]);
+    *changed = n;
     return rc;
 }
 
@@ -5682,8 +5760,10 @@ EBI_FN int ebi_key_prepare(eb_store *store, ebi_claim *c, const char *key, int *
     int rc, due = 0, back = 0, by_hand = 0;
     int64_t bits;
     *ready = *again = 0;
-    rc = ebi_key_move(store, EBI_SQL_KEY_DUE, key, c->now_ms, &due);
-    if (rc == SQLITE_OK) rc = ebi_key_move(store, EBI_SQL_KEY_AGAIN, key, c->epoch, &back);
+    rc = ebi_key_move(store, EBI_SQL_KEY_DUE, EBI_SQL_NOT_DUE, key, c->now_ms, &due);
+    if (rc == SQLITE_OK)
+        rc = ebi_key_move(store, EBI_SQL_KEY_AGAIN, EBI_SQL_NOT_ASIDE, key, c->epoch, &back);
+    c->walked += due + back;
     *again = due == EBI_KEY_STEP || back == EBI_KEY_STEP;
     if (rc == SQLITE_OK && c->apart < 0) {
         rc = ebi_db_number(store, &store->writer, EBI_SQL_ANY_APART, &bits);
@@ -5814,6 +5894,7 @@ EBI_FN int ebi_key_walk(eb_store *store, ebi_claim *c, ebi_entry *e, int *taken,
         seq = sqlite3_column_int64(s, 0);
         if (c->alone && seq != e->seq) break;
         rc = ebi_key_judge(store, c, copy, seq, &own);
+        c->walked++;
         claimed += own && own->token;
         if (own && own == copy) {
             *taken = 1;
@@ -5823,7 +5904,7 @@ EBI_FN int ebi_key_walk(eb_store *store, ebi_claim *c, ebi_entry *e, int *taken,
     sqlite3_reset(s);
     if (rc == SQLITE_DONE) return SQLITE_OK;
     /* Full before anything of this key is under way: nobody would come back to it. */
-    if (rc == SQLITE_OK && stands != EBI_KEY_STOP && claimed == 0) *again = 1;
+    if (rc == SQLITE_OK && stands != EBI_KEY_STOP && claimed == 0 && !c->alone) *again = 1;
     return rc;
 }
 
@@ -5893,6 +5974,7 @@ EBI_FN int ebi_claim_suspect(eb_store *store, ebi_claim *c)
     int rc;
     if (!s) return ebi_db_code(&store->writer);
     sqlite3_bind_int64(s, 1, c->suspect_at);
+    sqlite3_bind_int64(s, 2, c->epoch);
     rc = sqlite3_step(s);
     if (rc == SQLITE_ROW) e = ebi_entry_load(store, s, &rc);
     sqlite3_reset(s);
@@ -5901,6 +5983,26 @@ EBI_FN int ebi_claim_suspect(eb_store *store, ebi_claim *c)
     c->suspects = 1;
     c->suspect_at = e->seq;
     return ebi_claim_try(store, c, e, 0);
+}
+
+/* How far one commit may look: *to comes down to where EBI_SLICE rows lie above from, whatever they
+** wait for; *more: others lie behind it. Rows that wait for a time can be many, and SCAN would walk
+** through all of them. */
+EBI_FN int ebi_claim_slice(eb_store *store, int64_t from, int64_t *to, int *more)
+{
+    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_SLICE);
+    int rc, n = 0;
+    *more = 0;
+    if (!s) return ebi_db_code(&store->writer);
+    sqlite3_bind_int64(s, 1, from);
+    sqlite3_bind_int64(s, 2, *to);
+    sqlite3_bind_int(s, 3, EBI_SLICE + 1);
+    rc = sqlite3_step(s);
+    if (rc == SQLITE_ROW) n = sqlite3_column_int(s, 0);
+    *more = n > EBI_SLICE;
+    *to = n > 0 ? sqlite3_column_int64(s, 1) - *more : from;
+    sqlite3_reset(s);
+    return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
 /* Plain rows in (from, to]: those that somebody matches, or that the policy may end, go to c->loaded.
@@ -5915,6 +6017,8 @@ EBI_FN int ebi_claim_rows(eb_store *store, ebi_claim *c, int64_t from, int64_t t
     int rc = SQLITE_DONE, n = 0, attempts, fate, room = EB_READY_MAX / 4 > 0 ? EB_READY_MAX / 4 : 1;
     *at = from;
     if (!s) return ebi_db_code(&store->writer);
+    rc = ebi_claim_slice(store, from, &to, more);
+    if (rc != SQLITE_OK || to == from) return rc;
     sqlite3_bind_int64(s, 1, from);
     sqlite3_bind_int64(s, 2, to);
     sqlite3_bind_int(s, 3, EBI_SLICE + 1);
@@ -5939,7 +6043,8 @@ EBI_FN int ebi_claim_rows(eb_store *store, ebi_claim *c, int64_t from, int64_t t
         ebi_list_push(&c->loaded, e);
     }
     sqlite3_reset(s);
-    *more = rc != SQLITE_DONE;
+    if (rc != SQLITE_DONE) *more = 1;
+    else *at = to; /* what was not read waits for a time, or is claimed: it comes back by that */
     return rc == SQLITE_DONE || rc == SQLITE_ROW ? SQLITE_OK : rc;
 }
 
@@ -6182,6 +6287,61 @@ EBI_FN void ebi_claim_welcome(eb_bus *bus, const char *pattern)
 EBI_FN void ebi_claim_farewell(eb_bus *bus, const char *pattern)
 {
     if (bus->state == EBI_STARTED) ebi_claim_reconsider(bus, pattern, &bus->win.held);
+}
+
+/* ---- what starts ---- */
+
+/* Whether e, claimed but not started, has to wait after all: something has come due since, or is wanted
+** by somebody since, and stands before it in the line of its key. Asked only when that may be. Lock
+** held on entry and exit, not in between. */
+EBI_FN int ebi_key_yields(eb_bus *bus, const ebi_entry *e)
+{
+    eb_store *store = &bus->store;
+    int64_t now_ms = ebi_now_ms(store), epoch = bus->win.epoch + (bus->rescan != 0);
+    ebi_db *db;
+    sqlite3_stmt *s;
+    int rc = SQLITE_DONE;
+    if (!e->ordering_key || (e->epoch == epoch && bus->win.next_due_ms > now_ms)) return 0;
+    ebi_mutex_unlock(&store->lock);
+    s = ebi_reader_enter(store, &db) == EB_OK ? ebi_db_stmt(store, db, EBI_SQL_KEY_BEFORE) : NULL;
+    if (s) {
+        ebi_bind_text(s, 1, e->ordering_key);
+        sqlite3_bind_int64(s, 2, e->seq);
+        sqlite3_bind_int64(s, 3, epoch);
+        sqlite3_bind_int64(s, 4, now_ms);
+        rc = sqlite3_step(s);
+        sqlite3_reset(s);
+    }
+    ebi_reader_leave(store, db);
+    ebi_mutex_lock(&store->lock);
+    return rc == SQLITE_ROW;
+}
+
+/* e was claimed, but does not start: it goes back to its place, or is somebody else's already. Lock
+** held. */
+EBI_FN void ebi_claim_undo(eb_bus *bus, ebi_entry *e)
+{
+    ebi_key_leave(bus, e, e->revoked);
+    if (e->suspect) bus->solo = 0;
+    e->due_ms = EBI_NOT_DUE;
+    if (e->revoked) ebi_entry_drop(&bus->store, e);
+    else ebi_outcome_push(bus, e, EBI_OUT_RELEASE);
+}
+
+/* The next event whose handlers are to be called, NULL: none is claimed. Lock held on entry and exit,
+** perhaps not in between: until it is decided, the event is in bus->starting. */
+EBI_FN ebi_entry *ebi_claim_start(eb_bus *bus)
+{
+    ebi_entry *e, *at, *previous;
+    while ((e = ebi_list_pop(&bus->claimed)) != NULL) {
+        ebi_list_push(&bus->starting, e);
+        e->alone = ebi_key_yields(bus, e);
+        for (previous = NULL, at = bus->starting.head; at != e; at = at->next) previous = at;
+        ebi_list_take(&bus->starting, previous);
+        if (!e->alone && !e->revoked && bus->state == EBI_STARTED) return e;
+        ebi_claim_undo(bus, e);
+    }
+    return NULL;
 }
 
 /* ---- after a failed commit, or another process's: what is still ours ---- */
@@ -6808,7 +6968,7 @@ EBI_FN void *ebi_worker_main(void *arg)
     int last, urgent;
     ebi_mutex_lock(&bus->store.lock);
     while (bus->state == EBI_STARTED) {
-        e = ebi_list_pop(&bus->claimed);
+        e = ebi_claim_start(bus);
         if (e) {
             if (bus->idle > 0 && (bus->claimed.head || ebi_claim_due_now(bus)))
                 ebi_cond_signal(&bus->work); /* there is more: one wakes the next */
@@ -6949,13 +7109,18 @@ EBI_FN int ebi_look_outside(eb_bus *bus, int64_t until_us)
     ebi_writer_leave(store);
     if (!changed) return 1;
     ebi_mutex_lock(&store->lock);
-    bus->win.disk_more = 1;
-    bus->win.next_due_ms = 0; /* the next claim finds out */
+    bus->win.disk_more = bus->win.suspects = 1; /* the next claim finds out */
+    bus->win.suspect_at = bus->win.next_due_ms = 0;
     ebi_waiters_hit(bus, 0, EB_EMPTY);
     ebi_cond_signal(&bus->work);
     ebi_cond_broadcast(&bus->news);
     ebi_mutex_unlock(&store->lock);
     return 1;
+}
+
+EBI_FN int ebi_engine_started(eb_store *store)
+{
+    return store->bus && store->bus->state == EBI_STARTED;
 }
 
 /* Leaves a checkpoint to the keeper, if there is one. Lock held. */
@@ -7221,12 +7386,12 @@ EBI_FN void ebi_pump_leave(eb_bus *bus)
 ** was nothing to do, 1 if it only looked, 2 if it ran one. */
 EBI_FN int ebi_pump_one(eb_bus *bus)
 {
-    ebi_entry *e = ebi_list_pop(&bus->claimed);
+    ebi_entry *e = ebi_claim_start(bus);
     EB_ASSERT(bus->pumping && !bus->workers);
     if (!e && !ebi_claim_due_now(bus)) return 0;
     if (!e) {
         ebi_claim_some(bus);
-        e = ebi_list_pop(&bus->claimed);
+        e = ebi_claim_start(bus);
     }
     if (!e) return 1;
     ebi_attempt(bus, &bus->main_run, e);
@@ -7250,6 +7415,21 @@ EBI_FN eb_result ebi_pump_flush(eb_bus *bus)
     return rc;
 }
 
+/* Looks outside if it is time to, or at once. Lock held on entry and exit. */
+EBI_FN void ebi_pump_look(eb_bus *bus, int now)
+{
+    int64_t now_us = ebi_mono_us(&bus->store);
+    if (bus->state != EBI_STARTED) return;
+    if (!now && !bus->look &&
+        (bus->idle_poll_ms < 0 || now_us - bus->looked_us < ebi_us(bus->idle_poll_ms)))
+        return;
+    bus->look = 0;
+    bus->looked_us = now_us;
+    ebi_mutex_unlock(&bus->store.lock);
+    ebi_look_outside(bus, 0);
+    ebi_mutex_lock(&bus->store.lock);
+}
+
 /* The body of eb_pump: at least one event, then more until the deadline; then everything on disk.
 ** Lock held on entry and exit. */
 EBI_FN eb_result ebi_pump_some(eb_bus *bus, int64_t deadline_ms)
@@ -7257,10 +7437,7 @@ EBI_FN eb_result ebi_pump_some(eb_bus *bus, int64_t deadline_ms)
     eb_result rc;
     int did, ran = 0;
     EB_ASSERT(bus->pumping);
-    bus->look = 0;
-    ebi_mutex_unlock(&bus->store.lock);
-    ebi_look_outside(bus, 0);
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_pump_look(bus, 1);
     for (;;) {
         while (bus->state == EBI_STARTED && (did = ebi_pump_one(bus)) != 0) {
             ran |= did == 2;
@@ -7286,6 +7463,7 @@ EBI_FN void ebi_pump_done(eb_bus *bus)
 EBI_FN void ebi_pump_turn(eb_bus *bus, int64_t deadline_ms)
 {
     int64_t next, left;
+    ebi_pump_look(bus, 0);
     if (ebi_pump_one(bus)) {
         if (bus->waiters || !bus->claimed.head) ebi_pump_flush(bus);
         return;
@@ -7299,8 +7477,8 @@ EBI_FN void ebi_pump_turn(eb_bus *bus, int64_t deadline_ms)
     if (next == INT64_MAX) next = 1000;
     ebi_mutex_unlock(&bus->store.lock);
     ebi_sleep_ms(&bus->store, next > 0 ? next : 0);
-    ebi_look_outside(bus, 0);
     ebi_mutex_lock(&bus->store.lock);
+    ebi_pump_look(bus, 1);
 }
 
 /* ===========================================================================
@@ -7406,8 +7584,9 @@ EBI_FN int ebi_drain_busy(const eb_bus *bus)
 {
     const ebi_window *w = &bus->win;
     return w->ready.head || bus->claimed.head || bus->chained || bus->running || bus->claiming ||
-           bus->outcomes.head || bus->taking.head || bus->looks.head || ebi_window_lapping(w) ||
-           bus->timed_out || bus->saying;
+           bus->starting.head ||
+           bus->outcomes.head || bus->taking.head || bus->looks.head || bus->timed_out ||
+           bus->saying;
 }
 
 /* Whether an event waits for a subscription that is paused: EB_ERR_STATE and its name. Looks at what
@@ -7455,7 +7634,7 @@ EBI_FN eb_result ebi_drained(eb_bus *bus)
     eb_result rc;
     ebi_mutex_lock(&store->lock);
     busy = ebi_drain_busy(bus);
-    cursor = bus->win.cursor;
+    cursor = ebi_window_lapping(&bus->win) ? 0 : bus->win.cursor;
     epoch = bus->win.epoch;
     paused = bus->win.parked_paused;
     ebi_mutex_unlock(&store->lock);
@@ -7486,6 +7665,7 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
     int64_t left;
     if (pump && (rc = ebi_pump_enter(bus)) != EB_OK) return rc;
     if (pump) bus->pump_until_us = ebi_us(deadline_ms);
+    if (pump) ebi_pump_look(bus, 1);
     bus->drainers++;
     for (;;) {
         if ((rc = ebi_pump_forked(bus)) != EB_OK) break;
@@ -7506,13 +7686,14 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
         rc = ebi_engine_hopeless(bus);
         if (rc != EB_OK) break;
         left = deadline_ms == INT64_MAX ? 1000 : deadline_ms - ebi_mono_ms(store);
-        if (left <= 0 && (late || !pump)) {
+        if (left <= 0 && (late || !pump || !(bus->claimed.head || ebi_claim_due_now(bus)))) {
             rc = ebi_error(EB_ERR_TIMEOUT, "there are unfinished events");
             break;
         }
-        late = left <= 0;
+        bus->main_run.called = 0;
         if (pump) ebi_pump_turn(bus, deadline_ms);
         else ebi_cond_wait(&bus->news, &store->lock, (left < 1000 ? left : 1000) * 1000);
+        if (left <= 0) late = bus->main_run.called; /* what is due right now was still in time */
     }
     bus->drainers--;
     if (pump) ebi_pump_done(bus);
@@ -8113,7 +8294,7 @@ typedef struct ebi_dlq {
     int64_t moved;   /* seq that it took */
 } ebi_dlq;
 
-#define EBI_DLQ_CHUNK 500 /* rows per transaction, so that nobody waits long behind a big one */
+#define EBI_DLQ_CHUNK 200 /* rows per transaction, so that nobody waits long behind a big one */
 
 /* The bus hears of what its own store did: it looks at what is due, and a claimed event that was given
 ** up does not start. */
@@ -8124,6 +8305,8 @@ EBI_FN void ebi_dlq_after(eb_store *store, void *arg, eb_result rc)
     if (rc != EB_OK || !bus) return;
     bus->live += d->revived;
     if (d->moved) ebi_key_revoke(bus, d->moved);
+    bus->win.suspects = 1; /* one may have come to the head of its key */
+    bus->win.suspect_at = 0;
     ebi_waiters_hit(bus, 0, EB_EMPTY);
     ebi_due_at(bus, 0);
     ebi_cond_signal(&bus->work);
@@ -8711,6 +8894,7 @@ EB_API eb_result eb_wait(eb_bus *bus, const char *id, int64_t timeout_ms)
         if (bus->outcomes.head && pump) ebi_pump_flush(bus);
         w.hit = 1; /* it may be over */
         if (pump) bus->pump_until_us = ebi_us(ebi_deadline(&bus->store, timeout_ms));
+        if (pump) ebi_pump_look(bus, 1);
         rc = ebi_wait_for(bus, &w, id, ebi_deadline(&bus->store, timeout_ms), pump, 0);
         ebi_waiter_remove(bus, &w);
         if (pump) ebi_pump_done(bus);
@@ -8992,6 +9176,9 @@ EB_API eb_result eb_checkpoint(eb_store *store)
     return rc == EB_OK ? ebi_store_checkpoint(store) : rc;
 }
 
+#if defined(__cplusplus) && (defined(__GNUC__) || defined(__clang__))
+#pragma GCC diagnostic pop
+#endif
 #endif /* EVENTBUS_IMPLEMENTATION */
 
 /*

@@ -73,6 +73,7 @@ typedef struct m_state {
 } m_state;
 
 typedef struct m_event {
+    int behind;      /* the one of its key that it last had to wait for */
     int n, type, key, idem; /* n: position in the order of publishing */
     int64_t seq;            /* 0: not known yet */
     eb_id id;
@@ -324,7 +325,7 @@ static void m_hands(int *held, int sure)
     for (i = 0; i < model.count; i++) {
         const m_event *e = &model.events[i];
         if (e->key && e->now.place == M_LIVE && e->now.wait == M_BY_HAND && m_holds(e, sure))
-            held[e->key] = 1;
+            held[e->key] = i + 1;
     }
 }
 
@@ -343,11 +344,12 @@ static void m_moment(void)
             if (model.matched[e->type]) {
                 e->could = e->ever = 1;
                 if (!e->key || !held[e->key]) e->may = 1;
+                else e->behind = held[e->key] - 1;
             } else if (e->now.fresh && model.on_unmatched != EB_UNMATCHED_KEEP) {
                 e->endable = 1;
             }
         }
-        if (e->key && m_holds(e, 1)) held[e->key] = 1;
+        if (e->key && m_holds(e, 1)) held[e->key] = i + 1;
     }
 }
 
@@ -359,6 +361,8 @@ static m_event *m_left_over(int64_t *late)
     m_event *left = NULL;
     *late = INT64_MAX;
     m_hands(held, 0);
+    for (i = 0; i < model.count; i++) /* the bus need not know yet that its head has gone */
+        if (model.events[i].key && model.events[i].foreign) held[model.events[i].key] = i + 1;
     for (i = 0; i < model.count; i++) {
         m_event *e = &model.events[i];
         if (e->now.place != M_LIVE && !e->fuzzy) continue;

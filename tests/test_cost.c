@@ -2,8 +2,8 @@
 ** by the shim of fault/vfs.h, allocations by eb_options.allocator. One thread, an injected clock:
 ** the figures are the same on every machine. A change that makes one larger is a slower bus.
 **
-** The second half is about what must not grow with what lies in the file: commits, rows looked at and
-** steps of SQLite's machine, at n rows and at some times n. What needs a clock is in bench/costs.c.
+** The second half is about what must not grow with what lies in the file: commits, pages, steps of
+** SQLite's machine, at n rows and at some times n. What needs a clock is in bench/costs.c.
 **
 ** What the statements read is in test_plans.c; how often a bus without work wakes up is in
 ** test_threads.c.
@@ -239,8 +239,8 @@ TEST batch_is_an_allocation_per_event_and_two(void)
 
 /* ---- what must stay flat: counting ----------------------------------------------------------- */
 
-/* Steps of SQLite's machine in all statements of the bus since the last call, and the most of them in
-** one transaction. */
+/* Steps of SQLite's machine in all statements of the bus since the last call, and the most of them
+** in one transaction. */
 static int64_t steps_since, most_steps;
 static int commit_ms; /* what a commit takes by the injected clock */
 
@@ -560,8 +560,8 @@ static int pages(void)
     return sum;
 }
 
-/* At the cap (room for 50), and far from it: 20,000 rows are some 300 pages. The clock stands still.
-** It may be exceeded by 1,000. */
+/* At the cap (room for 50), and far from it: 20,000 rows are some 300 pages. The clock stands
+** still. The cap may be exceeded by 1,000. */
 TEST max_pending_is_not_counted_for_each_publish(int room)
 {
     int i, k, n, few = 0, stored;
@@ -658,8 +658,8 @@ TEST page_of_the_log_costs_what_it_shows(unsigned statuses)
     PASS();
 }
 
-/* A bound value that could make a partial index fit has SQLite plan the statement anew, at each run.
-** (Pragmas it always does.) */
+/* A bound value that could make a partial index fit has SQLite plan the statement anew, at each
+** run. (Pragmas it always does.) */
 static int prepared_again(ebi_db *db, int reset)
 {
     int i, n, sum = 0;
@@ -676,7 +676,8 @@ static eb_result on_outcome(eb_delivery *d, void *user)
     static int turn;
     (void)user;
     if (strcmp(d->event->type, "late") == 0 && (++turn & 1)) return eb_snooze(d, 5);
-    if (strcmp(d->event->type, "bad") == 0) return d->attempt == 1 ? eb_fail(d, "1") : eb_reject(d, "2");
+    if (strcmp(d->event->type, "bad") == 0)
+        return d->attempt == 1 ? eb_fail(d, "once") : eb_reject(d, "twice");
     return EB_OK;
 }
 
@@ -719,7 +720,7 @@ TEST no_statement_is_prepared_again(const char *key)
 
 /* ---- what must stay flat: the WAL, and a frame ----------------------------------------------- */
 
-/* A WAL that grows costs a sync of its length with each commit: at FULL it is made long in one go. */
+/* A WAL that grows has its length synced with each commit: at FULL it is made long in one go. */
 TEST wal_of_a_started_bus_does_not_grow_by_the_commit_at_full(void)
 {
     eb_options o = flat_options(t_path("cost"));

@@ -982,46 +982,46 @@ static struct {
     eb_store *store;
     int how, calls, fail;
     eb_result result;
-} revoke;
+} revoke_it;
 
 static eb_result is_revoked(eb_delivery *d, void *user)
 {
-    const char *to = revoke.how == BY_VIEW_DLQ ? "UPDATE events SET status = 'dlq'"
+    const char *to = revoke_it.how == BY_VIEW_DLQ ? "UPDATE events SET status = 'dlq'"
                                                : "UPDATE events SET status = 'pending'";
     (void)user;
-    if (revoke.calls++ > 0) return EB_OK;
-    if (revoke.how <= BY_STORE)
-        revoke.result = eb_dlq_move(revoke.store, d->event->id.str, "enough");
+    if (revoke_it.calls++ > 0) return EB_OK;
+    if (revoke_it.how <= BY_STORE)
+        revoke_it.result = eb_dlq_move(revoke_it.store, d->event->id.str, "enough");
     else
-        revoke.result = t_sql(revoke.path, to, NULL, 0) == SQLITE_OK ? EB_OK : EB_ERR_IO;
-    return revoke.fail ? eb_fail(d, "too late") : EB_OK;
+        revoke_it.result = t_sql(revoke_it.path, to, NULL, 0) == SQLITE_OK ? EB_OK : EB_ERR_IO;
+    return revoke_it.fail ? eb_fail(d, "too late") : EB_OK;
 }
 
 TEST taken_away_while_its_handler_runs(int how, int fail)
 {
-    const char *path = t_path("revoke");
+    const char *path = t_path("revoke_it");
     eb_options o = world_options(path);
     eb_bus *bus = t_open(&o);
     eb_store *own = beside(path);
     eb_id id;
     char text[100];
-    memset(&revoke, 0, sizeof revoke);
-    revoke.path = path;
-    revoke.how = how;
-    revoke.fail = fail;
-    revoke.store = how == BY_MOVE ? eb_bus_store(bus) : own;
-    revoke.result = EB_ERR_STATE;
+    memset(&revoke_it, 0, sizeof revoke_it);
+    revoke_it.path = path;
+    revoke_it.how = how;
+    revoke_it.fail = fail;
+    revoke_it.store = how == BY_MOVE ? eb_bus_store(bus) : own;
+    revoke_it.result = EB_ERR_STATE;
     T_OK(eb_subscribe(bus, "*", is_revoked, NULL, NULL, NULL));
     T_OK(eb_start(bus));
     id = post(bus, "x", NULL);
     T_OK(eb_pump(bus, EB_NONE, NULL));
-    P_EQ(EB_OK, revoke.result);
+    P_EQ(EB_OK, revoke_it.result);
     if (how == BY_VIEW_PENDING) { /* it ran again, as if never tried */
-        P_EQ(2, revoke.calls);
+        P_EQ(2, revoke_it.calls);
         P_EQ(EB_DONE, t_status(own, id.str));
         P_EQ(0, t_failures(own, id.str, 0, text, sizeof text));
     } else {
-        P_EQ(1, revoke.calls);
+        P_EQ(1, revoke_it.calls);
         P_EQ(EB_DLQ, t_status(own, id.str));
         P_EQ(1, t_failures(own, id.str, 0, text, sizeof text));
         ASSERT_STR_EQ(how == BY_VIEW_DLQ ? "moved by operator" : "enough", text);

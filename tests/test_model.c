@@ -1005,6 +1005,7 @@ static void do_move(int pick, int pool, int other, m_event *e)
     e->ghost = claimed;
     e->foreign = outside && w.inside;
     if (w.event == e) w.revoked = 1;
+    if (w.event == e && did == MAYBE) e->fuzzy = 1; /* what its handler returns may count, or not */
     if (did == MAYBE) model.exact = 0;
 }
 
@@ -1050,7 +1051,7 @@ static int doubtful(const m_event *e)
 }
 
 /* e may be dead, or it may not, when something happens to all that are. */
-static void doubt(m_event *e, int place)
+static void doubt(m_event *e, int place, int outside)
 {
     m_state s;
     memset(&s, 0, sizeof s);
@@ -1063,7 +1064,8 @@ static void doubt(m_event *e, int place)
     }
     *m_change(e) = s;
     e->fuzzy = 1;
-    e->plain = 0;
+    e->plain = e->revoked = e->crashes = 0;
+    e->foreign = outside && w.inside;
     model.exact = 0;
 }
 
@@ -1079,7 +1081,11 @@ static void do_retry_all(int pattern, int other)
     memset(&q, 0, sizeof q);
     if (pattern) q.pattern = m_patterns[(pattern - 1) % M_PATTERNS];
     rc = eb_dlq_retry_all(store, pattern ? &q : NULL, &count);
-    for (i = 0; i < model.count; i++) any |= doubtful(&model.events[i]) || model.events[i].now.place == M_DEAD;
+    for (i = 0; i < model.count; i++) {
+        const m_event *e = &model.events[i];
+        if (!pattern || m_glob(q.pattern, m_types[e->type]))
+            any |= doubtful(e) || e->now.place == M_DEAD;
+    }
     if (rc == EB_OK && !any) did = YES; /* nothing to write: whatever is locked or fails */
     else did = judge("eb_dlq_retry_all", rc, EB_OK);
     if (outside) eb_store_close(store);
@@ -1089,7 +1095,7 @@ static void do_retry_all(int pattern, int other)
         if (pattern && !m_glob(q.pattern, m_types[e->type])) continue;
         if (doubtful(e)) {
             most++;
-            doubt(e, M_LIVE);
+            doubt(e, M_LIVE, outside);
         } else if (e->now.place == M_DEAD) {
             sure++;
             revive(e, did, outside);
@@ -1119,7 +1125,7 @@ static void do_purge(int days, int by_death, int other)
         m_event *e = &model.events[i];
         if (doubtful(e) || (e->now.place == M_DEAD && w.inside && by_death)) {
             most++;
-            doubt(e, M_GONE);
+            doubt(e, M_GONE, outside);
         } else if (e->now.place == M_DEAD && (by_death ? e->died_ms : e->created_lo) <= limit) {
             sure++;
             m_change(e)->place = M_GONE;
@@ -1165,9 +1171,11 @@ static void do_operator(int pick, int pool, int to)
         m_give_up(m_change(e), M_OPERATOR, 0);
     } else if (to == 1) { /* "as after a crash" */
         m_wait(m_change(e), M_BY_HAND, 0);
+        e->now.suspect = e->now.suspect ? 2 : 0; /* which then counts as running alone anyway */
         if (e->now.fresh) e->now.fresh = 2;
     } else { /* "revokes the claim or ends a wait: due at once" */
         m_wait(m_change(e), M_AT_ONCE, 0);
+        e->now.suspect = e->now.suspect ? 2 : 0;
         e->now.came = 1;
         if (e->now.fresh) e->now.fresh = 2;
         e->claimed = 0;
@@ -1271,7 +1279,7 @@ static void check_start(eb_delivery *d, m_event *e, const m_sub *s)
     else if (!e->could)
         bad(BAD_EARLY, "event %d starts before its time: %s", e->n, text);
     else if (!e->may)
-        bad(BAD_ORDER, "event %d starts before an earlier one of %s", e->n, m_keys[e->key]);
+        bad(BAD_ORDER, "event %d starts before event %d of %s", e->n, e->behind, m_keys[e->key]);
     else if (!fits)
         bad(BAD_DELIVERY, "event %d: attempt %d, but %s", e->n, d->attempt, text);
     if (s != m_sub_next(e->type, 0))
@@ -1561,10 +1569,12 @@ settled:
     if (budget != EB_NONE && first && w.ran == 0)
         bad(BAD_BUDGET, "something was due, but nothing ran");
     if (left && (budget == EB_NONE || model.time.mono_ms < w.deadline_ms)) {
-        char text[1200];
+        char text[1200], row[1200];
         describe_now(left, text, sizeof text);
-        bad(BAD_STRANDED, "event %d (%s%s%s) did not run: %s", left->n, m_types[left->type],
-            left->key ? " key " : "", left->key ? m_keys[left->key] : "", text);
+        m_describe_row(&w.rows[left->n], row, sizeof row);
+        bad(BAD_STRANDED, "event %d (%s%s%s) did not run: %s; the file says %s", left->n,
+            m_types[left->type], left->key ? " key " : "", left->key ? m_keys[left->key] : "", text,
+            row);
     }
     /* "next_ms: ms until the next due event or schedule, 0 more now, -1 none" */
     if (left && next != 0 && model.matched[left->type])
@@ -1754,9 +1764,10 @@ static void bus_close(void)
 static void do_restart(int mask, int later, int64_t ms)
 {
     static char was_claimed[M_EVENTS];
-    int i, claimed = 0;
+    int i, claimed = 0, unstarted;
     for (i = 0; i < model.count; i++)
         was_claimed[i] = model.events[i].claimed || model.events[i].could;
+    unstarted = w.state == BUS_OPEN;
     if (w.bus) {
         eb_result rc = w.state == BUS_CLOSED ? EB_OK : eb_shutdown(w.bus);
         if (rc != EB_OK && !dead() && exactly()) judge("eb_shutdown", rc, EB_OK);
@@ -1764,9 +1775,15 @@ static void do_restart(int mask, int later, int64_t ms)
         bus_close();
     }
     if (over()) return;
-    if (!w.shell) shell_open();
+    if (!w.shell) {
+        int64_t cut_at = w.disk->cut_at; /* it is the bus whose process ends, not the shell's */
+        w.disk->cut_at = 0;
+        shell_open();
+        w.disk->cut_at = cut_at > w.disk->points ? cut_at : 0;
+    }
     settle(exactly() ? EXACT : CRASHED, 0);
     for (i = 0; i < model.count; i++) claimed += model.events[i].claimed;
+    if (unstarted) claimed = 0; /* what a dead process had waits for the next start */
     if (claimed && exactly()) bad(BAD_STRANDED, "%d events are claimed after a shutdown", claimed);
     for (i = 0; i < model.count; i++) /* handed back: ahead of or behind the others */
         if (was_claimed[i]) model.events[i].plain = 0;

@@ -208,7 +208,7 @@ TEST shared_commit_is_synced_if_one_of_it_must_be(int claim_first)
     for (i = 0; i < 2; i++) {
         if ((i == 0) == claim_first) {
             ebi_mutex_lock(&bus->store.lock);
-            bus->next_due_ms = 0; /* something may be due: the worker claims */
+            bus->win.next_due_ms = 0; /* something may be due: the worker claims */
             ebi_cond_signal(&bus->work);
             ebi_mutex_unlock(&bus->store.lock);
         } else {
