@@ -5892,7 +5892,10 @@ EBI_FN int ebi_key_walk(eb_store *store, ebi_claim *c, ebi_entry *e, int *taken,
         claimed += stands == EBI_KEY_MINE;
         if (stands != EBI_KEY_GO) continue;
         seq = sqlite3_column_int64(s, 0);
-        if (c->alone && seq != e->seq) break;
+        if (c->alone && seq != e->seq) { /* not its turn; one that is no suspect is for the others */
+            *again = sqlite3_column_type(s, 3) == SQLITE_NULL;
+            break;
+        }
         rc = ebi_key_judge(store, c, copy, seq, &own);
         c->walked++;
         claimed += own && own->token;

@@ -313,7 +313,7 @@ static int m_holds(const m_event *e, int sure)
     if (e->now.wait == M_BY_HAND) return !sure || !(e->foreign || e->unsettled);
     if (!model.matched[e->type]) return 0;
     if (e->now.wait == M_DELAYED && !m_due(e)) return !sure && e->now.came;
-    if (sure && (e->foreign || e->unsettled)) return 0;
+    if (sure && (e->foreign || e->unsettled || e->endable)) return 0; /* it may be over */
     return 1;
 }
 
@@ -506,6 +506,7 @@ static void m_learn(m_event *e, const m_row *r)
     s->suspect = r->suspect > 0;
     if (s->suspect) e->plain = 0;
     if (s->wait == M_AT_ONCE || s->wait == M_BY_HAND) return;
+    if (r->token && s->due_ms > m_now()) e->fuzzy = 1; /* its outcome waits for the lock */
     if (r->token || r->due_ms <= 0 || r->due_ms != s->due_ms) m_wait(s, M_AT_ONCE, 0);
 }
 
