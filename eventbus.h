@@ -1,11 +1,12 @@
 /* eventbus.h - v0.2.0 - a durable event bus on SQLite in one header - MIT or public domain: see end
 **
-**   An event that was published is never lost. It is processed, or it lies in the dead-letter
-**   queue with everything needed to understand why.
+**   An event that was published is never lost: its handlers are called until they succeed, or it
+**   lies in the dead-letter queue with the error of every attempt. (One that nobody subscribed to
+**   is done at once, with a warning: see "Unmatched" under CONCEPTS.)
 **
-** No server, no daemon, no configuration file. Publish, subscribe with patterns, retries with
-** backoff, time limits, dead letters that can be listed and retried, recovery after kill -9 and
-** power cuts. With worker threads in a service, without any thread in a game loop.
+** Background jobs and events that survive kill -9 and power cuts, inside a C or C++ program: no
+** server, no daemon, no configuration file. Retries with backoff, time limits, order by key, dead
+** letters. With worker threads in a service, without any thread in a game loop.
 
 USE IT
 
@@ -15,10 +16,15 @@ USE IT
         #define EVENTBUS_IMPLEMENTATION
         #include "eventbus.h"
 
-    before any other include, so that the POSIX names are there under -std=c99 too; everywhere else
-    just include it. Compile that file and sqlite3.c, link with -lpthread (and -ldl -lm on older
-    systems). C99, C11 or C++17; Linux, macOS, BSD, Windows. One SQLite per process: if your program
-    has one already, use that.
+    before any other include, as -std=c99 hides the POSIX names; everywhere else just include it.
+    Compile that file and sqlite3.c, link with -lpthread (and -ldl -lm on older systems). If all is
+    one file: sqlite3.c first. C99, C11, C++17; Linux and Windows are tested, macOS and BSD not.
+
+    One SQLite per process: if your program has one that is new enough, use that. Older ones can
+    corrupt a WAL file and are refused: then put our two files first among the -I, and leave out
+    -lsqlite3. Two copies in one process, say in a program and in a plugin that it loads, do not see
+    each other's locks: both dispatch one file, and can ruin it. That is not detected. A plugin
+    hides its copy with -DSQLITE_API='__attribute__((visibility("hidden")))' and has its own file.
 
 QUICK EXAMPLE
 
@@ -26,6 +32,7 @@ QUICK EXAMPLE
     #include "eventbus.h"
     #include <stdio.h>
     #include <stdlib.h>
+    #include <string.h>
 
     static void check(eb_result result)
     {
@@ -41,8 +48,10 @@ QUICK EXAMPLE
 
     int main(void)
     {
-        eb_options options = {.path = "hello.db"};
+        eb_options options;
         eb_bus *bus;
+        memset(&options, 0, sizeof options);
+        options.path = "hello.db";
         check(eb_open(&bus, &options));
         check(eb_subscribe(bus, "order.*", on_order, NULL, NULL, NULL));
         check(eb_start(bus));
@@ -95,53 +104,78 @@ GUARANTEES
         EB_DURABLE_NORMAL    nothing is lost    the newest events may be lost, never one in between
         EB_DURABLE_OFF       nothing is lost    the file may be damaged: for tests and caches
 
-    - At least once. A handler may run again for an event it has seen: when the process died before
-      the ack was committed (acks ride on the next commit, at most 1 ms later, and do not wait for
-      an fsync of their own), or when an earlier attempt failed half way. Handlers should be
-      idempotent; event->id is the same in every attempt.
+    - At least once. A handler may run again for an event it has seen: an earlier attempt failed
+      half way, or the process died before the outcome was on disk. Outcomes ride on the next
+      commit, about 1 ms later at most, and wait for no fsync of their own, so a power cut may run
+      done events again. Handlers should be idempotent; event->id is the same in every attempt.
     - All or none. eb_send stores all its messages in one commit, or none.
-    - An attempt is counted before its handler runs, so a handler that kills the process every time
-      ends in the dead-letter queue after max_retries + 1 attempts, with the reason, and its
-      neighbours lose no attempt by it.
-    - A late answer changes nothing. Every claim has a token; whoever was timed out is fenced off.
+    - A handler that kills the process is found out. If the process dies while exactly one event is
+      under way, and that was taken alone, it gets a failed attempt: "interrupted". If several are,
+      or one of a batch (quick events are taken in batches), nobody can know which one it was: none
+      is charged, and each runs again alone; in between the others run. So an event that kills the
+      process each time is dead after at most max_retries + 2 starts; others lose no attempt to it.
+    - A late answer changes nothing. Every claim has a token; what a handler says after its time
+      limit, or after an operator took the event away, is ignored.
     - Sequence numbers grow in order of commit and are never reused, not even after a purge.
     - Nothing is silently dropped. A full disk, a locked file, a failed fsync, a damaged file: each
       has its result, see ERRORS. If the fsync of a commit fails, the call says EB_ERR_UNKNOWN, and
       the bus closes the file, opens it again and lets a checkpoint read everything back before it
       promises anything new: the kernel may have dropped the pages and call the next fsync good.
-    - A file that is deleted or renamed under the bus takes no more events: EB_ERR_IO, from the next
-      commit on with FULL, within idle_poll_ms with NORMAL.
+    - A file that is deleted or renamed under a started bus takes no more events: EB_ERR_IO, with
+      FULL from the next publish on, with NORMAL within idle_poll_ms, until the name is back.
     - One dispatcher. A second bus on the same file and namespace, in this process or another, gets
       EB_ERR_OWNED from eb_start at once; when the first dies, the next start succeeds at once.
 
-    This rests on SQLite's WAL and on a disk that does not lie about fsync. Network file systems do.
+    This rests on SQLite's WAL, on file locks that work, and on a disk that does not lie about
+    fsync. Network file systems (NFS, SMB) and folders that Docker Desktop shares will not do.
 
 LIMITS
 
     - Order: events start in order of publishing, but with several workers, retries and delays they
       overtake each other. Give them the same ordering_key if they must not.
-    - Type and pattern 1 to 255 bytes of UTF-8; payload 1 MiB by default (max_payload_bytes), JSON
-      nested at most 128 deep; error text of an attempt 1000 bytes; 1024 workers.
+    - Type, pattern and keys 1 to 255 bytes of UTF-8; payload and metadata 1 MiB each by default
+      (max_payload_bytes), nested at most 128 deep; error text 1000 bytes; 1024 workers.
     - One process dispatches; any number may publish, inspect and retry beside it. Their events are
-      seen within idle_poll_ms, or at once after eb_wake.
-    - A handler that never returns cannot be killed. Its thread is left behind and replaced; after
-      the 16th, the subscription of whichever times out next is paused until one comes back.
+      seen within idle_poll_ms; at once if eb_wake is called where the dispatcher is.
+    - SQLite has one writer. A call waits for somebody else's lock for busy_timeout_ms at most, and
+      eb_wait and eb_drain for their own limit. In vain if the lock is your own: BEGIN; INSERT; on
+      another connection, then eb_post, stands still and is EB_ERR_BUSY. Commit first, then post.
+    - A handler that never returns cannot be killed. Its thread is left behind and replaced. From
+      the 16th such thread on, the subscription that loses one is paused until one of them comes
+      back: an ERROR in the log, counted in eb_stats.paused; its events wait.
     - Done events stay in the file: this version has no retention.
-    - Throughput ends where the disk's fsync ends; see bench/ for how close this comes.
+    - Triggers that others put on our tables do not fire for the bus's writes.
 
 CONCEPTS
 
     Event           A type ("order.shipped"), a JSON payload, optional metadata. Kept in a log with
-                    a global sequence number, seq.
+                    a global sequence number, seq. eb_json_text() makes JSON of plain text.
 
     Subscription    A pattern and a handler. '*' matches any run of characters, dots included, also
                     an empty one; nothing else is special. "order.*" matches "order.a.b", "*" all.
                     All handlers that match run one after the other, in order of subscribing, and
                     share the event's one life: the first failure ends the attempt, and the next
-                    attempt runs all of them again.
+                    attempt runs all of them again. It ends with the process: subscribe anew.
 
-    Life            pending -> processing -> done | dlq. Every step is one atomic commit. An event
-                    that waits for its next attempt is still processing.
+    Life            Every arrow is one atomic commit:
+
+         eb_post, eb_publish, eb_send
+              v          nobody matches, and on_unmatched is DONE
+         +---------+ ------------------------------------------------------------> +------+
+         |         |   its turn    +------------+   every handler returned EB_OK   |      |
+         | pending | ------------> | processing | -------------------------------> | done |
+         |         | <------------ |            | ---+                             |      |
+         +---------+   eb_snooze,  +------------+    |  a failed attempt: the      +------+
+           |     ^     crash,          |       ^     |  next one after a wait
+           |     |     shutdown        |       +-----+
+           |     |  eb_dlq_retry       v  the last attempt failed, eb_reject, eb_dlq_move
+           |     +---------------- +-------+
+           +---------------------> |  dlq  | -----> deleted: eb_dlq_purge, eb_dlq_purge_dead
+              eb_dlq_move;         +-------+
+              nobody matches, and on_unmatched is DLQ
+
+                    One that failed before stays processing, as a rule, while it waits: due_ms and
+                    claimed_ms of eb_event tell. An operator has more arrows, see FILE FORMAT.
 
     Attempt         max_retries + 1 in all (default 4). Before attempt N >= 2 the bus waits
                     min(base_delay_ms * multiplier^(N-2), max_delay_ms): 1, 2, 4 s. The policy of
@@ -152,40 +186,59 @@ CONCEPTS
                         return eb_reject(d, "bad address");    dead now, no retry can help
                         return eb_snooze(d, 60000);            again in a minute, attempt not spent
                         return EB_ERR_IO;                      like eb_fail with that code's text
+                    No longjmp out of a handler. No exception either, unless the implementation is
+                    compiled as C++: then it is a failed attempt with what() as its text.
 
-    Time limit      handler_timeout_ms. With threads: at the deadline the attempt has failed, the
-                    thread is left behind and another takes its place; whatever the handler returns
-                    later is stale. A long handler asks eb_cancelled(), or eb_extend()s its limit.
-                    Without threads the limit is noticed when the handler returns.
+    Time limit      handler_timeout_ms, for each call. With threads: at the deadline the attempt has
+                    failed, and another thread takes the place of the stuck one; the next attempt
+                    may run while the old one still does. A long handler asks eb_cancelled(), or
+                    eb_extend()s its limit. Without threads it is noticed when the handler returns.
 
-    Dead letter     The event, every error text of every attempt, when it died. eb_dlq_list shows
-                    them, eb_dlq_retry gives one a new life (attempts from zero), eb_dlq_purge
-                    deletes old ones, eb_dlq_move gives up on a live one.
+    Dead letter     The event, the error of every attempt, when it died. eb_dlq_list shows them,
+                    eb_dlq_retry gives one a new life (attempts from zero), eb_dlq_purge deletes old
+                    ones, eb_dlq_move gives up on a live event.
 
     Unmatched       Nobody subscribed to it: on_unmatched says DONE (default), DLQ or KEEP. DONE
-                    and DLQ concern only events published while the bus is started and never
-                    attempted. What is found on disk, waits for a retry or came back from the dead
-                    letters stays pending until somebody matches; that is logged once.
+                    and DLQ concern only events published through a started bus and never
+                    attempted. DONE is not silent, as it may be a mistyped type: a WARN the first
+                    time for each type (64 are remembered), and eb_stats.unmatched. What another
+                    process published, was there before the start, waits for a retry or came back
+                    from the dead letters stays pending until somebody matches; logged once.
 
-    Keys            ordering_key: events with the same key run strictly in publish order; a later
-                    one waits while an earlier one runs, retries or snoozes. idempotency_key: a
-                    second publish with the same key stores nothing and returns EB_DUPLICATE and
-                    the first event's id. Use one, and EB_ERR_UNKNOWN can simply be tried again.
+    Keys            Events of one ordering_key never run at the same time. Beyond that they start in
+                    order of publishing: a later one waits while an earlier one runs, is due, or
+                    waits after a failure or a snooze. It does not wait for one that is delayed and
+                    was never tried, is dead, is matched by nobody, or whose subscription is paused;
+                    when such a one can run, it takes its turn. A handler that was given up at its
+                    time limit no longer holds its key.
+                    idempotency_key: a second publish with the same key stores nothing and returns
+                    EB_DUPLICATE and the first event's id, as long as that is kept. Use one, and
+                    EB_ERR_UNKNOWN can simply be tried again.
 
     Two drivers     workers = N: N threads run handlers, one more keeps the time. workers = EB_NONE:
                     eb_pump(bus, budget_ms, &next_ms) runs what is due on the calling thread, and
-                    no thread is ever created. The engine is the same.
+                    no thread is ever created. options.notify tells a program that sleeps between
+                    two pumps of work that comes earlier, but not of other processes' commits: for
+                    these pump every idle_poll_ms. In a game: EB_DURABLE_NORMAL, wal_pages = EB_NONE
+                    and eb_checkpoint() on the loading screen.
 
-    Namespace       options.ns puts a prefix before every table, so that one file holds several
-                    buses, or a bus beside the application's own tables.
+    The end         eb_drain waits for all that somebody matches, delayed events and retries too.
+                    To work until nothing is due: workers = EB_NONE, eb_pump(bus, EB_NONE, &next);
+                    next is then -1, or says in how many ms something will be.
+
+    Namespace       options.ns puts a prefix before every table but `namespaces`, so that one file
+                    holds several buses, or a bus beside the application's own tables.
 
 THREADS
 
     Every function may be called from any thread, unless its comment says otherwise, and from inside
     a handler, except: eb_wait, eb_drain, eb_pump (EB_ERR_STATE) and eb_destroy (forbidden). Inside
-    a handler eb_publish is eb_post, and eb_shutdown begins the shutdown and returns at once.
+    a handler eb_publish is eb_post, eb_shutdown begins the shutdown and returns at once, and
+    eb_unsubscribe does not wait. The same holds inside the logger.
 
-    Handlers, logger and allocator are called without any lock held: they may call back.
+    Handlers and logger are called without any lock held: they may call back. So is options.notify,
+    which may call eb_wake and nothing else. Clock and allocator may be called under a lock: they
+    must not call back.
 
     workers = EB_NONE: eb_pump, eb_publish, eb_wait and eb_drain pump; one thread at a time, a
     second one gets EB_ERR_STATE. eb_post and eb_send are fine from any thread even so.
@@ -194,8 +247,7 @@ THREADS
     nothing. Open a bus of your own in the child. A handler may fork: if the child returns from it,
     the call that pumps ends there with EB_ERR_FORK, a worker's thread just ends.
 
-    Signals: no function may be called from a signal handler. A signal that interrupts a system call
-    does no harm.
+    Signals: call no function from a signal handler. An interrupted system call does no harm.
 
     SQLite built with SQLITE_THREADSAFE=0, or EB_NO_THREADS: workers must be EB_NONE, else
     EB_ERR_THREADS; use the bus from one thread.
@@ -206,42 +258,45 @@ ERRORS
     eb_errmsg() the detail of this thread's last failure.
 
         EB_ERR_ARG         your mistake; the message names the argument. Nothing was changed
-        EB_ERR_PAYLOAD     payload or metadata is not JSON as RFC 8259 has it
+        EB_ERR_PAYLOAD     not JSON as RFC 8259 has it; the message says at which byte, and why
         EB_ERR_TOO_BIG     over max_payload_bytes
         EB_ERR_SHUTDOWN    after eb_shutdown. From eb_publish with an id: stored, will run next time
         EB_ERR_NOT_FOUND   no such event or subscription, or the text is no id
-        EB_ERR_STATE       not now (already started, not dead), or not here (inside a handler)
+        EB_ERR_STATE       not now (already started, not dead), or not here (inside a handler);
+                           eb_drain: what is left waits for a paused subscription
         EB_ERR_STALE       the time limit has passed; stop working
         EB_ERR_TIMEOUT     the time you gave ran out; the thing itself goes on
-        EB_ERR_BUSY        another process held the write lock past busy_timeout_ms; try again
+        EB_ERR_BUSY        somebody held the write lock past busy_timeout_ms: another process, or an
+                           open transaction of your own. Nothing was written; try again
         EB_ERR_OWNED       another bus dispatches this file and namespace
         EB_ERR_FULL        disk full, or max_pending reached; nothing was stored. Try later
         EB_ERR_UNKNOWN     write or fsync of a commit failed: stored or not. Publish again with the
                            same idempotency key
-        EB_ERR_IO          the file cannot be read or written; eb_errmsg() has SQLite's words
+        EB_ERR_IO          cannot be read or written; a read-only file is for eb_store_open alone
         EB_ERR_CORRUPT     damaged. See "PRAGMA integrity_check", restore a backup
-        EB_ERR_SCHEMA      not our file, a newer version's, or a SQLite that is too old
-        EB_ERR_NOMEM       out of memory; nothing was changed
+        EB_ERR_SCHEMA      not our file, a newer version's, in UTF-16, or a SQLite that is too old
+        EB_ERR_NOMEM       out of memory, or of threads
         EB_ERR_FORK        used in a forked child
         EB_ERR_THREADS     workers wanted, but this build has no threads
 
     While the disk is full or the file is locked the dispatcher keeps the outcomes of handlers in
-    memory, logs, and tries again, later and later but at least every 2 s.
+    memory, logs the cause, and tries again, later and later but at least every 2 s.
 
     The logger gets one entry per failed attempt (entry->attempt > 0; level ERROR if it was the
-    last) and whatever else an operator should know. The default writes JSON lines to stderr:
+    last) and what else an operator should know. The default writes JSON to stderr, from WARN up:
 
         {"time":"2026-11-18T05:32:10.123Z","level":"warn","message":"attempt failed",
-         "event_id":"...","type":"mail.send","error":"relay down","attempt":1,"max_attempts":4,
-         "next_delay_ms":1000}                                      (in one line)
+         "event_id":"...","type":"mail.send","subscription":"mail.*","error":"relay down",
+         "node":"5f0c1d2e","attempt":1,"max_attempts":4,"next_delay_ms":1000}   (in one line)
 
 MEMORY
 
     options.allocator is asked for everything that eventbus.h itself needs; SQLite has its own, see
     sqlite3_config(). Events wait on disk: in memory are at most EB_READY_MAX of them or
-    EB_READY_BYTES, whichever is reached first, plus those being handled. Whatever you pass in is
-    copied before the call returns; whatever a handler is given is valid until it returns; lists of
-    the inspector are yours until eb_event_list_free(), and may outlive the bus.
+    EB_READY_BYTES, whichever is reached first, and at worst twice that again of what is due and was
+    claimed. Where events are few and small, 140 KiB are enough. Whatever you pass in is copied
+    before the call returns; whatever a handler is given is valid until it returns; lists of the
+    inspector are yours until eb_event_list_free(), and may outlive the bus.
 
 CONFIGURATION
 
@@ -256,18 +311,20 @@ CONFIGURATION
         EB_READY_BYTES       8 MiB: the same in bytes
         EB_CLAIM_MAX         256: events claimed in one commit while handlers are quick
         EB_ACK_DELAY_MS      1: how long an ack may wait for a commit to ride on
-            EB_LOST_MAX          16: threads left behind in stuck handlers, then subscriptions pause
+        EB_LOST_MAX          16: threads left behind in stuck handlers, then subscriptions pause
 
     Everything else is in eb_options. All-zero is the default; a number that may mean "none" takes
-    EB_NONE (-1); any other negative number is EB_ERR_ARG. SQLite's recommended compile options are
-    in sqlite3/VERSION.md.
+    EB_NONE (-1), any other negative number is EB_ERR_ARG, and so is an option of a later version
+    that is not zero. SQLite's recommended compile options are in sqlite3/VERSION.md.
 
 FILE FORMAT
 
-    An ordinary SQLite database in WAL mode: app.db, app.db-wal and app.db-shm while it is open, and
-    app.db.owner (empty; whoever dispatches holds a lock on it). Copy it with SQLite's backup or
-    VACUUM INTO, not with cp while it is open. Times are text, 2026-11-18T05:32:10.123Z, except
-    columns that end in _ms. With options.ns = "billing" every name begins with billing_.
+    An ordinary SQLite database in UTF-8 and WAL mode. While it is open, app.db-shm and app.db-wal
+    lie beside it, the WAL with up to 16 MB (64 with wal_pages = EB_NONE, more while a reader keeps
+    an old state). Whoever dispatches holds a lock on app.db.owner, in a namespace "billing" on
+    app.db.owner@billing, each with a -journal beside it: leave these alone. All names in that
+    namespace begin with billing_, but for `namespaces`. Times are text, 2026-11-18T05:32:10.123Z,
+    except columns that end in _ms.
 
         event_log      what was said: seq, id, type, payload, metadata, ordering_key,
                        idempotency_key, producer, deliver_at_ms, created_at
@@ -277,20 +334,29 @@ FILE FORMAT
         subscriptions  who subscribes now, for information; schedules, nodes: for later versions
         meta           schema version, id key, floor of sequence numbers; namespaces: a list
         events         a view: id, type, payload, status, retry_count, last_error, metadata,
-                       created_at, updated_at, seq
+                       created_at, updated_at, seq, attempts, due_at (waits until then),
+                       processing_started_at (NULL unless somebody works on it), owner (who)
 
-    From the sqlite3 shell, also while the bus runs:
+    From the shell, also while the bus runs, with sqlite3 -cmd '.timeout 5000' app.db:
 
         select status, count(*) from events group by 1;
-        select * from events where status = 'dlq';
-        update events set status = 'pending' where seq = 42;      retry a dead, rerun a done event
-        update events set status = 'dlq' where seq = 42;          give up on a live one
+        update events set status = 'pending' where seq = 42;     retry a dead, rerun a done event; a
+                                                                 processing one is due at once
+        update events set status = 'dlq' where seq = 42;         give up on a live one
+        update events set status = 'processing' where seq = 42;  hold a pending one, and its key
 
-    Other updates, INSERT and DELETE are refused with the name of the function to use. Look rows up
-    by seq: an id is found by the bus without an index (see >>text), but the shell has to scan.
+    The next start takes the last for an interrupted attempt. Other updates, INSERT and DELETE are
+    refused with the name of the function to use. Deleting rows of the tables is not refused, only
+    senseless: the figures no longer fit. Look rows up by seq: the bus finds an id without an index
+    (see >>text), the shell has to scan. Writing needs a shell of 3.51.3 or newer, reading does not.
 
-    The file carries its schema version in meta. A newer or foreign file is refused untouched, an
-    older one is migrated forward in one transaction.
+    Back it up with SQLite's backup or VACUUM INTO, not with cp while it is open. To restore: stop
+    the bus, delete app.db-wal and app.db-shm, then copy; a WAL left over would be played into the
+    copy and ruin it. (.restore of the shell into the living file is fine: it is read anew.)
+
+    A newer file, or one in which others have our names, is refused, and no table touched. Any other
+    SQLite database gets ours. An older version is migrated in one transaction; there is no way
+    back. While somebody dispatches it, that waits for busy_timeout_ms and then is EB_ERR_OWNED.
 */
 /* A strict dialect (-std=c99) hides the POSIX names; in others this would hide the user's. */
 #if defined(EVENTBUS_IMPLEMENTATION) && !defined(_WIN32) && defined(__STRICT_ANSI__) &&            \
@@ -371,8 +437,8 @@ typedef enum eb_result { EB_RESULT_LIST(EB_RESULT_ENUM) EB_RESULT_LAST_ = -99 } 
 EB_API const char *eb_strerror(eb_result result);
 
 /* Copies the detail of the calling thread's last failed call, on whatever object, into buf (cut to
-** cap, always terminated if cap > 0) and returns its whole length; 0 if no call failed yet.
-** Any thread. A call that succeeds leaves the text alone: the result is the truth. */
+** cap, always terminated if cap > 0; buf may be NULL) and returns its whole length; 0 if no call
+** failed yet. Any thread. A call that succeeds leaves the text alone: the result is the truth. */
 EB_API size_t eb_errmsg(char *buf, size_t cap);
 
 /* The version of the implementation that is linked, e.g. "0.2.0". Any thread. */
@@ -397,8 +463,9 @@ enum { EB_LOG_ERROR = 1, EB_LOG_WARN = 2, EB_LOG_INFO = 3, EB_LOG_DEBUG = 4 };
 enum { EB_DURABLE_FULL = 1, EB_DURABLE_NORMAL = 2, EB_DURABLE_OFF = 3 };
 enum { EB_UNMATCHED_DONE = 0, EB_UNMATCHED_DLQ = 1, EB_UNMATCHED_KEEP = 2 };
 
-/* "later" beside an option: a later version gives it a meaning, and until then anything but zero is
-** EB_ERR_ARG, so that no upgrade changes what a program does. */
+/* "later" beside an option: a later version gives it a meaning, and until then anything but zero
+** is EB_ERR_ARG, so that no upgrade changes what a program does. (eb_store_open() does not look at
+** the options that it does not use.) */
 
 /* When a failed event is tried again. In options: 0 = the default named here; in a subscription:
 ** 0 = inherit from options.retry. EB_NONE = none, where the comment says what that means. */
@@ -410,27 +477,32 @@ typedef struct eb_retry_policy {
     double jitter;              /* 0: exact; 0.2: up to 20 % shorter or longer; 0 to 1 */
     const int64_t *schedule_ms; /* explicit waits, e.g. {5000, 30000, 300000}: replaces base, max */
     int schedule_count;         /* and multiplier; the last one repeats; also sets max_retries,
-                                   unless that is given beside it */
+                                   unless that is given beside it. Copied */
 } eb_retry_policy;
 
 /* One per failed attempt, and for whatever else an operator should know. Strings are valid during
-** the call only, NULL where they do not apply. */
+** the call only, NULL where they do not apply. subscription: the pattern of the handler that
+** failed. */
 typedef struct eb_log_entry {
     int level; /* EB_LOG_ERROR ... EB_LOG_DEBUG */
     const char *message, *event_id, *type, *subscription, *error;
     int attempt, max_attempts;      /* attempt > 0 only in the one entry per failed attempt */
     int64_t next_delay_ms, time_ms; /* next_delay_ms: -1 = no further attempt */
-    const char *ns, *node;          /* of the bus that speaks; ns NULL: none */
+    const char *ns, *node;          /* of the bus that speaks; node: node_name, else node_id */
 } eb_log_entry;
 
-typedef struct eb_logger { /* called without locks, from whichever thread has something to say */
+/* Called without locks, by whichever thread has something to say. It may call the bus as a handler
+** may: publishing is fine, what waits is EB_ERR_STATE. */
+typedef struct eb_logger {
     void (*func)(const eb_log_entry *entry, void *user);
     void *user;
 } eb_logger;
 
-/* workers = EB_NONE, and a program that sleeps in epoll or an event loop: called when eb_post from
-** another thread, a DLQ retry or anything else in this process makes work due earlier than eb_pump
-** last said. From any thread, without locks. It may call eb_wake, and nothing else. */
+/* For workers = EB_NONE (else EB_ERR_ARG) and a program that sleeps in epoll or an event loop:
+** called when a publish, a subscribe, or a retry or move through eb_bus_store makes work due
+** earlier than eb_pump last said; at times once too often. By any thread that calls the bus,
+** without locks. It may call eb_wake, and nothing else. Commits of other processes, and of stores
+** of their own, are seen by the next eb_pump only. */
 typedef struct eb_notify {
     void (*func)(void *user);
     void *user;
@@ -443,14 +515,16 @@ typedef struct eb_hook { /* not in this version: must be zero */
     void *user;
 } eb_hook;
 
-typedef struct eb_clock { /* all three or none; needs workers = EB_NONE */
+/* All three or none; a bus with it needs workers = EB_NONE. Called by any thread that calls the
+** bus, perhaps under a lock of the bus: it must not call back. */
+typedef struct eb_clock {
     int64_t (*now_ms)(void *user), (*mono_ms)(void *user);
     void (*sleep_ms)(int64_t ms, void *user);
     void *user;
 } eb_clock;
 
-/* Like realloc; size 0 frees and returns NULL. Any thread. Like the clock it may be called under a
-** lock of the bus and must not call back. */
+/* Like realloc; size 0 frees and returns NULL. Called by any thread, also the bus's own, perhaps
+** under a lock of the bus: it must not call back. */
 typedef struct eb_allocator {
     void *(*resize)(void *ptr, size_t size, void *user);
     void *user;
@@ -458,31 +532,34 @@ typedef struct eb_allocator {
 
 typedef struct eb_options {
     const char *path;            /* database file, created 0600; ":memory:" for tests */
-    const char *ns;              /* namespace: [A-Za-z0-9_-]{0,32}, lower-cased; default none */
+    const char *ns;              /* namespace: [A-Za-z0-9_-]{0,32}, lower-cased, not sqlite...;
+                                    default none */
     int workers;                 /* threads that run handlers: 0 = 1; EB_NONE = none, eb_pump() */
     int durability;              /* 0 = EB_DURABLE_FULL; see GUARANTEES */
     int shared;                  /* later */
     eb_retry_policy retry;       /* for subscriptions that do not say otherwise */
-    int64_t handler_timeout_ms;  /* 30000; EB_NONE = none */
+    int64_t handler_timeout_ms;  /* 30000: of each handler call; EB_NONE = none */
     int64_t shutdown_timeout_ms; /* 30000; EB_NONE = wait for ever */
-    int64_t busy_timeout_ms;     /* 5000: wait for another process's lock; EB_NONE = do not wait */
+    int64_t busy_timeout_ms;     /* 5000: how long a commit waits for somebody else's lock;
+                                    EB_NONE = it does not wait */
     int64_t lease_ms;            /* later */
     int64_t idle_poll_ms;        /* 1000: a sleeping bus looks for other processes' commits;
-                                    EB_NONE = never */
+                                    EB_NONE = only after eb_wake() and in eb_pump() */
     int64_t retention_ms;        /* later: done events are kept for ever */
     int64_t max_bytes;           /* later */
     int on_unmatched;            /* EB_UNMATCHED_DONE, _DLQ, _KEEP: an event nobody subscribed to */
-    size_t max_payload_bytes;    /* 1 MiB */
-    int64_t max_pending;         /* cap on live events: EB_ERR_FULL beyond; 0 or EB_NONE = none */
+    size_t max_payload_bytes;    /* 1 MiB; metadata too */
+    int64_t max_pending;         /* cap on live events: EB_ERR_FULL beyond, at times a moment longer
+                                    than need be; 0 or EB_NONE = none */
     int wal_pages;               /* the WAL is copied into the database every so many pages: 1000;
-                                    EB_NONE = only in eb_checkpoint(), at the end, and beyond 64 MiB */
-    const char *node_id;         /* recorded as the producer of events; default: generated */
+                                    EB_NONE = in eb_checkpoint(), at the end, and beyond 64 MiB */
+    const char *node_id;         /* producer and owner of events, in the file; default: generated */
     const char *node_name;       /* a name for people, in the log; default: node_id */
     const char *node_description, *node_metadata; /* later */
     eb_logger logger;            /* default: one JSON line on stderr from WARN up */
-    eb_notify notify;            /* default: none */
+    eb_notify notify;            /* default: none; needs workers = EB_NONE */
     eb_hook on_delivery;         /* later */
-    eb_clock clock;              /* default: the system's; every wait then goes through sleep_ms */
+    eb_clock clock;              /* default: the system's; with another every wait is sleep_ms */
     eb_allocator allocator;      /* default: malloc */
     const char *vfs;             /* SQLite VFS name; default: SQLite's */
 } eb_options;
@@ -490,43 +567,63 @@ typedef struct eb_options {
 /* ---- the bus ------------------------------------------------------------------------------- */
 
 /* Opens the database file, creating it and its tables if need be, and checks everything: version,
-** schema, WAL, settings. Handlers may be subscribed and events published at once; nothing is
-** dispatched before eb_start(). NULL options are not enough: path is required.
-** Threads: any. Blocks: up to busy_timeout_ms. Ownership: everything in options is copied; *out is
-** NULL on failure, and the logger is told why. Close with eb_destroy(). */
+** schema, WAL, settings. A file of an older version is migrated (EB_ERR_OWNED: somebody dispatches
+** it and went on for busy_timeout_ms). Handlers may be subscribed and events published at once;
+** nothing is dispatched before eb_start(). NULL options are not enough: path is required.
+** Threads: any. Blocks: up to busy_timeout_ms for each lock it needs. Ownership: everything in
+** options is copied; *out is NULL on failure, and the logger is told why. Close with eb_destroy().
+*/
 EB_API eb_result eb_open(eb_bus **out, const eb_options *options);
 
-/* Becomes the one dispatcher of this file and namespace (else EB_ERR_OWNED, at once), recovers what
-** a crash left behind, and starts the worker threads. EB_ERR_STATE the second time.
-** Threads: any. Blocks: for the recovery, up to busy_timeout_ms more. */
+/* Becomes the one dispatcher of this file and namespace (else EB_ERR_OWNED, at once), recovers
+** what a crash left behind, and starts the worker threads. EB_ERR_STATE the second time;
+** EB_ERR_SCHEMA: a newer eventbus.h has migrated the file since eb_open. After a failure it may be
+** tried again.
+** Threads: any. Blocks: for the recovery, which grows with the events that were under way, and up
+** to busy_timeout_ms for each of its commits. Durable: these wait for no fsync. */
 EB_API eb_result eb_start(eb_bus *bus);
 
 /* workers = EB_NONE: runs due events on this thread until nothing is due or budget_ms is spent; at
-** least one, so that there is always progress; EB_NONE: until nothing is due. *next_ms (may be
-** NULL): ms until the next due event, 0 = more now, -1 = none.
-** Threads: one at a time, EB_ERR_STATE for a second and inside a handler. Durable: every outcome is
-** committed when it returns. */
+** least one, so that there is always progress; EB_NONE: until nothing is due. The budget is looked
+** at before an event is claimed, not between its handlers. *next_ms (may be NULL): ms until the
+** next due event, or until a failed commit is tried again; 0 = more now, -1 = none. Sees what
+** other processes have committed. EB_ERR_STATE: not started, or the bus has workers;
+** EB_ERR_SHUTDOWN: it is shut down.
+** Threads: one at a time, EB_ERR_STATE for a second and inside a handler. Blocks: for the
+** handlers, their commits, and up to busy_timeout_ms for a lock. Durable: every outcome is
+** committed when it returns EB_OK, without an fsync of its own; else they are kept in memory and
+** tried again. If events cannot be claimed (a locked or damaged file), that is logged, not
+** returned. */
 EB_API eb_result eb_pump(eb_bus *bus, int64_t budget_ms, int64_t *next_ms);
 
 /* Waits until no event is pending or processing, delayed and retrying ones included; those that
-** stay because nobody matches them do not count. EB_ERR_TIMEOUT if that takes longer;
-** EB_ERR_CORRUPT, EB_ERR_SCHEMA: the file is damaged, and waiting is no help.
-** Threads: any, not inside a handler. Blocks: up to timeout_ms (0: just looks). Durable: acks. */
+** stay because nobody matches them do not count. EB_ERR_TIMEOUT if that takes longer.
+** EB_ERR_STATE: nothing else is left, but some wait for a subscription that is paused because its
+** handlers never returned (eb_errmsg names it); also before eb_start. EB_ERR_SHUTDOWN: the bus
+** stopped first. EB_ERR_CORRUPT, EB_ERR_SCHEMA: the file is damaged, and waiting is no help.
+** Threads: any, EB_ERR_STATE inside a handler or logger (workers = EB_NONE: pumps, one at a time).
+** Blocks: up to timeout_ms (0: just looks, EB_NONE: for ever), a running handler longer if it
+** pumps. Durable: when it returns EB_OK every outcome is committed, without an fsync of its own. */
 EB_API eb_result eb_drain(eb_bus *bus, int64_t timeout_ms);
 
 /* No new publish or subscribe; running handlers may finish within shutdown_timeout_ms, else
-** EB_ERR_TIMEOUT and they are left behind: what they can still touch lives until they return.
-** Everything that is not finished is on disk and resumes at the next start. Any number of times.
-** Inside a handler: begins the shutdown and returns EB_OK at once. The inspector still works.
-** Threads: any. Blocks: up to shutdown_timeout_ms and one commit. Durable: all outcomes. */
+** EB_ERR_TIMEOUT and they are left behind: what of the bus they can still touch lives until they
+** return (keep `user` as well). Everything that is not finished is on disk and resumes at the next
+** start. Any number of times. Inside a handler: begins the shutdown and returns EB_OK at once. The
+** inspector still works.
+** Threads: any. Blocks: up to shutdown_timeout_ms, and up to busy_timeout_ms for a last commit.
+** Durable: all outcomes are committed, without an fsync; if that fails the log says so, and those
+** events run again. */
 EB_API eb_result eb_shutdown(eb_bus *bus);
 
 /* Shuts down if that was not done, closes the file, frees the bus. NULL is fine. Does nothing in a
-** forked child. Threads: the last one to use the bus; never inside a handler. Blocks: as shutdown.
-*/
+** forked child. Threads: the last one to use the bus; never inside a handler or logger (there it
+** only begins the shutdown, and the bus is leaked). Blocks: as eb_shutdown, and for SQLite's last
+** checkpoint of the WAL. Ownership: the bus is gone, with eb_bus_store(); lists live on. */
 EB_API void eb_destroy(eb_bus *bus);
 
-/* Looks for work now: something was committed by another process. Threads: any. Blocks: no. */
+/* Looks for work now: another process has committed something. To be called on the bus that
+** dispatches; on the one that published it does nothing for the other. Threads: any. Blocks: no. */
 EB_API void eb_wake(eb_bus *bus);
 
 /* ---- publish ------------------------------------------------------------------------------- */
@@ -536,51 +633,64 @@ typedef struct eb_message {
     const char *payload;         /* JSON text, stored byte for byte; NULL = null */
     size_t payload_len;          /* 0 = strlen */
     const char *metadata;        /* JSON object of strings, or NULL */
-    const char *ordering_key;    /* same key: strictly in publish order, also through retries */
+    const char *ordering_key;    /* same key: one at a time, in order; see "Keys" in CONCEPTS */
     const char *idempotency_key; /* published once while the event is kept: else EB_DUPLICATE */
     int64_t delay_ms;            /* not before now + delay_ms, */
     int64_t deliver_at_ms;       /* or not before this wall time; one of the two at most */
-    int durability;              /* 0 = the bus's; EB_DURABLE_FULL or _NORMAL */
+    int durability;              /* 0 = the bus's; EB_DURABLE_FULL or _NORMAL if that is not OFF */
 } eb_message;
 
-/* Stores the event and waits until its handlers are done with it, through all retries: EB_OK, or
-** EB_DEAD if it went to the dead-letter queue. Inside a handler or before eb_start() it is
-** eb_post(). EB_ERR_SHUTDOWN with *id filled: stored, but the bus stopped before the end;
-** EB_ERR_CORRUPT, EB_ERR_SCHEMA: stored, but the file was damaged before the end.
-** Threads: any (workers = EB_NONE: pumps, one at a time). Blocks: until the event's end. Durable:
-** on disk as the bus's durability says. Ownership: arguments are copied; id may be NULL. */
+/* Stores the event and waits until it is over, through all retries: EB_OK, it is done, or EB_DEAD,
+** it is in the dead-letter queue. Inside a handler or logger, or before eb_start(), it is
+** eb_post(). There is no time limit: an event that on_unmatched keeps, or whose subscription is
+** paused, is waited for until that changes; eb_send and eb_wait have one. Stored, but not waited
+** for to the end: EB_ERR_SHUTDOWN (the bus stopped), EB_ERR_CORRUPT, EB_ERR_SCHEMA, EB_ERR_IO,
+** EB_ERR_BUSY (it cannot be read or dispatched); set id->str[0] = 0 before, and it tells these
+** from "not stored".
+** Threads: any (workers = EB_NONE: pumps; EB_ERR_STATE if another thread does, nothing is stored).
+** Blocks: until the event's end. Durable: on disk as the bus's durability says before any handler
+** runs. Ownership: arguments are copied; id may be NULL. */
 EB_API eb_result eb_publish(eb_bus *bus, const char *type, const char *payload, eb_id *id);
 
-/* Stores the event and returns; handlers run later. Threads: any, also handlers. Blocks: for the
-** commit, up to busy_timeout_ms. Durable and Ownership: as eb_publish. */
+/* Stores the event and returns; handlers run later. payload is JSON text, NULL is null; for plain
+** text see eb_json_text(). Threads: any, also inside a handler or logger. Blocks: for the commit,
+** and up to busy_timeout_ms for somebody else's lock. Durable: when it returns EB_OK the event is
+** on disk as the bus's durability says. Ownership: arguments are copied; id may be NULL. */
 EB_API eb_result eb_post(eb_bus *bus, const char *type, const char *payload, eb_id *id);
 
 /* The full form of eb_post: count messages in one commit, all or none. ids (may be NULL) receives
-** count ids. EB_DUPLICATE: some idempotency keys were known; the others are stored, all ids filled.
-** Threads, Blocks, Durable, Ownership: as eb_post. A count of 0 is EB_OK. */
+** count ids. EB_DUPLICATE: some idempotency keys were known; the others are stored, all ids
+** filled. A count of 0 is EB_OK. Threads, Blocks, Ownership: as eb_post. Durable: as the most
+** demanding of the messages says. */
 EB_API eb_result eb_send(eb_bus *bus, const eb_message *msgs, size_t count, eb_id *ids);
 
-/* Waits for the end of an event: EB_OK done, EB_DEAD, EB_ERR_TIMEOUT, EB_ERR_NOT_FOUND; as
-** eb_publish EB_ERR_SHUTDOWN, EB_ERR_CORRUPT and EB_ERR_SCHEMA.
-** Threads: any, not inside a handler (workers = EB_NONE: pumps). Blocks: up to timeout_ms. */
+/* Waits for the end of an event, wherever it is dispatched: EB_OK, it is done, EB_DEAD, it is in
+** the dead-letter queue, EB_ERR_TIMEOUT, EB_ERR_NOT_FOUND. EB_ERR_SHUTDOWN: this bus stopped
+** first. EB_ERR_CORRUPT, EB_ERR_SCHEMA, EB_ERR_IO, EB_ERR_BUSY: the file cannot be read or
+** dispatched.
+** Threads: any, EB_ERR_STATE inside a handler or logger (a started bus with workers = EB_NONE:
+** pumps, one at a time). Blocks: up to timeout_ms (0: just looks, EB_NONE: for ever), a running
+** handler longer if it pumps. The end in another process is seen within idle_poll_ms. */
 EB_API eb_result eb_wait(eb_bus *bus, const char *id, int64_t timeout_ms);
 
 /* ---- subscribe ----------------------------------------------------------------------------- */
 
+/* For a handler: valid until it returns. From the inspector: until eb_event_list_free(). */
 typedef struct eb_event {
     eb_id id;
     int64_t seq; /* position in the log; never reused */
     const char *type, *payload;
     size_t payload_len;
     const char *metadata;
-    eb_status status;
+    eb_status status;       /* done: its handlers succeeded, or nobody matched it */
     int retry_count;        /* failed attempts so far */
     const char *last_error; /* JSON array, one text per failed attempt, or NULL */
-    const char *ordering_key, *idempotency_key, *producer;
+    const char *ordering_key, *idempotency_key, *producer; /* producer: node_id of who published */
     const char *subscription; /* name of the subscription whose life this is; NULL: unnamed */
     int64_t created_at_ms, updated_at_ms, dlq_at_ms;
-    int64_t due_ms;     /* waits until then (delay, retry, snooze); 0: does not wait */
-    int64_t claimed_ms; /* somebody works on it since then; 0: nobody does */
+    int64_t due_ms;     /* waits until then (delay, retry, snooze); 0: not for a time */
+    int64_t claimed_ms; /* taken for its handlers since then; 0: nobody has it. For lists, not for a
+                           handler, where both are 0 */
 } eb_event;
 
 typedef struct eb_delivery {
@@ -594,24 +704,29 @@ typedef struct eb_delivery {
 
 /* Returns EB_OK (or EB_DUPLICATE): success. `return eb_fail(...)`, eb_reject or eb_snooze: what
 ** they say. Any other value: a failed attempt with that code's text. Runs on a worker thread, or
-** inside eb_pump(); no lock is held. */
+** inside eb_pump() or what else pumps; no lock is held. It must return: no longjmp, and an
+** exception only if the implementation is compiled as C++ (a failed attempt with what() as its
+** text). With several workers it may run on several threads at once. */
 typedef eb_result (*eb_handler)(eb_delivery *delivery, void *user);
 
-/* This attempt failed, retry per policy. Returns EB_FAILED, for the handler to return. The text is
-** kept (cut at 1000 bytes). Threads: the handler's own. Blocks: no. */
+/* This attempt failed, retry per policy. Returns EB_FAILED, which the handler has to return. The
+** text is copied (cut at 1000 bytes). Threads: the handler's own. Blocks: no. */
 EB_API eb_result eb_fail(eb_delivery *delivery, const char *fmt, ...) EB_PRINTF(2, 3);
 
-/* No retry can help: dead-letter now. Otherwise as eb_fail. */
+/* No retry can help: dead-letter now. Returns EB_FAILED, which the handler has to return. The text
+** is copied (cut at 1000 bytes). Threads: the handler's own. Blocks: no. */
 EB_API eb_result eb_reject(eb_delivery *delivery, const char *fmt, ...) EB_PRINTF(2, 3);
 
-/* Again in delay_ms, without spending an attempt. Returns EB_FAILED, EB_ERR_ARG if delay_ms < 0. */
+/* Again in delay_ms, without spending an attempt. Returns EB_FAILED, which the handler has to
+** return; EB_ERR_ARG if delay_ms < 0. Threads: the handler's own. Blocks: no. */
 EB_API eb_result eb_snooze(eb_delivery *delivery, int64_t delay_ms);
 
-/* Still working: moves the deadline more_ms further (EB_NONE: away). EB_ERR_STALE if too late.
-** Threads: the handler's own. Blocks: no. */
+/* Still working: moves the deadline more_ms further (EB_NONE: away). EB_ERR_STALE if too late: the
+** attempt has failed already, stop working. Threads: the handler's own. Blocks: no. */
 EB_API eb_result eb_extend(eb_delivery *delivery, int64_t more_ms);
 
-/* 1 if the handler timed out or the bus shuts down: please return. Threads: the handler's own. */
+/* 1 if the handler timed out or the bus shuts down: please return. Threads: the handler's own.
+** Blocks: no. */
 EB_API int eb_cancelled(const eb_delivery *delivery);
 
 typedef struct eb_subscribe_options {
@@ -633,14 +748,19 @@ typedef struct eb_subscribe_options {
 
 /* Calls handler for every event whose type matches pattern (see eb_match). Several that match the
 ** same event run one after the other, in order of subscribing; the first failure ends the attempt.
-** Threads: any, also handlers. Blocks: for a small commit. Ownership: pattern and options are
-** copied; user must live until eb_unsubscribe() or eb_shutdown() returned EB_OK. id may be NULL. */
+** Lives as long as the bus: subscribe at each start, before eb_start() so that nothing is
+** unmatched.
+** Threads: any, also inside a handler. Blocks: for a small commit, and up to busy_timeout_ms for
+** somebody else's lock. Durable: no, its row in the file is for information. Ownership: pattern
+** and options are copied; user must live until eb_unsubscribe() or eb_shutdown() returned EB_OK
+** outside a handler. id may be NULL. */
 EB_API eb_result eb_subscribe(eb_bus *bus, const char *pattern, eb_handler handler, void *user,
                               const eb_subscribe_options *options, eb_id *id);
 
 /* No new call of the handler begins. Outside a handler it also waits for running calls, at most
-** shutdown_timeout_ms, else EB_ERR_TIMEOUT: unsubscribed, but keep `user`. Inside a handler it
-** returns at once. Threads: any. Blocks: see above. */
+** shutdown_timeout_ms, else EB_ERR_TIMEOUT: unsubscribed, but keep `user`. Inside a handler or
+** logger it does not wait: keep `user` there too. EB_ERR_NOT_FOUND: no such subscription.
+** Threads: any. Blocks: as said, and for a small commit, up to busy_timeout_ms. */
 EB_API eb_result eb_unsubscribe(eb_bus *bus, const char *id);
 
 /* ---- store and inspector: need no bus and no dispatcher ------------------------------------ */
@@ -649,7 +769,8 @@ typedef struct eb_query {
     const char *id;           /* only this event */
     const char *pattern;      /* only types that match */
     const char *subscription; /* dead letters of this named subscription only */
-    unsigned statuses;        /* 0 = all, else a sum of 1u << EB_PENDING, 1u << EB_DLQ, ... */
+    unsigned statuses;        /* eb_log_read: 0 = all, else a sum of 1u << EB_PENDING, 1u << EB_DLQ,
+                                 ...; the first two, or EB_DLQ alone, do not walk through the log */
     int64_t after_seq;        /* only later than this; newest_first: only earlier, if given */
     int64_t from_ms, to_ms;   /* created within, both inclusive; 0 = open */
     int offset, limit;        /* limit 0 = 100 (eb_dlq_retry_all: no limit) */
@@ -660,74 +781,100 @@ typedef struct eb_query {
 typedef struct eb_event_list {
     eb_event *items;
     size_t count;
-    int64_t total; /* how many there are without offset and limit; -1: not asked for */
+    int64_t total; /* how many there are without offset and limit; -1: not asked for. eb_dlq_list
+                      always fills it, eb_log_read if want_total says so */
     void *impl;
 } eb_event_list;
 
 typedef struct eb_stats {
-    int64_t pending, processing, done, dlq; /* rows in the file; dlq: all dead letters */
+    int64_t pending, processing, done, dlq; /* events in the file; done: unmatched ones too */
     int64_t oldest_pending_ms;              /* age of the oldest pending event, 0 = none */
     int64_t last_seq;                       /* of the newest event ever stored */
     int64_t db_bytes, wal_bytes;
+    /* of this bus; 0 in a store without a bus */
     int64_t lost_workers; /* threads left behind in handlers that timed out, now */
     int64_t paused;       /* subscriptions that lost too many threads, now */
     int64_t unmatched;    /* events that were done without a handler, since this bus was opened */
-    /* since this bus was opened; 0 in a store without a bus */
+    /* since this bus was opened; stale: late answers */
     int64_t published, delivered, failed_attempts, died, stale, commits;
 } eb_stats;
 
 /* Opens an existing file for looking and dead-letter work, beside a running bus or alone; never
-** dispatches, never creates. Uses path, ns, vfs, clock, busy_timeout_ms, logger and allocator.
-** Threads: any; calls on one store wait for each other. Close with eb_store_close(). */
+** dispatches, never creates. Uses path, ns, vfs, clock, busy_timeout_ms, logger, allocator,
+** node_id, node_name and wal_pages. Looking writes nothing: it works on a full disk too, and in a
+** file that is for reading only (which is read as it is now, if nobody has it open). But a file of
+** an older version is migrated, as in eb_open; EB_ERR_SCHEMA: there is no bus in it.
+** Threads: any; calls on one store wait for each other. Blocks: up to busy_timeout_ms for each
+** lock it needs. Ownership: options are copied; *out is NULL on failure. Close with
+** eb_store_close(). */
 EB_API eb_result eb_store_open(eb_store **out, const eb_options *options);
 
-/* Closes a store of eb_store_open(); NULL and the bus's own are left alone. */
+/* Closes a store of eb_store_open(); NULL and the bus's own are left alone; does nothing in a
+** forked child. Threads: the last one to use the store. Blocks: if it is the file's last user, for
+** SQLite's checkpoint of the WAL. Ownership: the store is gone; its lists live on. */
 EB_API void eb_store_close(eb_store *store);
 
-/* The bus's own store: what it changes wakes the bus at once. Lives until eb_destroy(). */
+/* The bus's own store: what it changes wakes the bus at once, from elsewhere the bus sees it
+** within idle_poll_ms. NULL for NULL. Threads: any. Blocks: no. Ownership: the bus's, until
+** eb_destroy(). */
 EB_API eb_store *eb_bus_store(eb_bus *bus);
 
-/* Everything below. Threads: any, also handlers. Blocks: for the database, up to busy_timeout_ms.
-** Ownership: lists are the caller's, free them with eb_event_list_free() (fine on a zeroed or
-** freed one); on failure the list is empty. Changes are durable (FULL) when the call returns. */
+/* For all functions on a store. Threads: any, also inside a handler or logger.
+** Reading. Blocks: while SQLite reads, up to busy_timeout_ms for a lock; no writer waits for it.
+** Ownership: lists are the caller's, to be freed with eb_event_list_free(); empty after a failure.
+** Changing. Blocks: for a commit, up to busy_timeout_ms for somebody else's lock; for many events
+** in several commits of at most 200, so that a failure may come after some (*count says how many).
+** Durable: on disk when it returns, FULL on a NORMAL bus too (on an OFF bus as that is). */
+
+/* Frees a list and all it points to; fine on a zeroed or freed one, and after the bus has gone.
+** Threads: any, one at a time for each list. Blocks: no. */
 EB_API void eb_event_list_free(eb_event_list *list);
 
-/* One event, whatever its state. EB_ERR_NOT_FOUND: no such event, or no id at all. */
+/* Reads one event, whatever its state. EB_ERR_NOT_FOUND: no such event, or no id at all. */
 EB_API eb_result eb_get(eb_store *store, const char *id, eb_event_list *out);
 
-/* Events in order of publishing. query NULL: the first 100. */
+/* Reads events in order of publishing. query NULL: the first 100. For the next page give the last
+** seq as after_seq: an offset walks over all that it skips. */
 EB_API eb_result eb_log_read(eb_store *store, const eb_query *query, eb_event_list *out);
 
-/* Dead letters, newest first by created_at. */
+/* Reads dead letters, newest first by created_at, and counts all that match. */
 EB_API eb_result eb_dlq_list(eb_store *store, const eb_query *query, eb_event_list *out);
 
-/* Gives one dead event a new life: pending, no failed attempts, no errors, due at once.
-** subscription NULL: every dead life of it. EB_ERR_STATE: the event is not dead. */
+/* Changes one dead event: a new life, pending, no failed attempts, no errors, due at once, in its
+** old place among those of its ordering key. subscription: NULL in this version, else
+** EB_ERR_NOT_FOUND. EB_ERR_STATE: the event is not dead. */
 EB_API eb_result eb_dlq_retry(eb_store *store, const char *id, const char *subscription);
 
-/* The same for all that match; *count of them. query NULL: all. */
+/* The same for all that match when it begins, each once, in order of publishing; *count of them.
+** query NULL: all. */
 EB_API eb_result eb_dlq_retry_all(eb_store *store, const eb_query *query, int64_t *count);
 
-/* Deletes dead letters that were created (purge_dead: that died) `days` days ago or earlier. */
+/* Change: delete dead letters that were created (purge_dead: that died) `days` days ago or
+** earlier, with their events. *count of them. */
 EB_API eb_result eb_dlq_purge(eb_store *store, int days, int64_t *count);
 EB_API eb_result eb_dlq_purge_dead(eb_store *store, int days, int64_t *count);
 
-/* An operator gives a live event up: it becomes a dead letter with reason (may be NULL) as its last
-** error. EB_ERR_STATE: it is done or dead already. */
+/* Changes one live event, which an operator gives up: it becomes a dead letter with reason (may be
+** NULL) as its last error. No handler begins with it any more: through eb_bus_store from now on,
+** from elsewhere within idle_poll_ms; one that runs may go on, its answer is ignored.
+** EB_ERR_STATE: the event is done or dead already. */
 EB_API eb_result eb_dlq_move(eb_store *store, const char *id, const char *reason);
 
+/* Reads the figures, all of one moment; counts the live events and the dead for that. out is
+** zeroed on failure. */
 EB_API eb_result eb_stats_get(eb_store *store, eb_stats *out);
 
 /* Copies the WAL into the database now, for the loading screen of a program that asked with
-** wal_pages = EB_NONE not to be interrupted by that. EB_ERR_BUSY: a reader or another process holds
-** part of it, the rest was copied. Blocks: for two fsyncs. */
+** wal_pages = EB_NONE not to be interrupted by that. EB_ERR_BUSY: a reader or another process
+** holds part of it, the rest was copied. Threads: any. Blocks: for the copying and two fsyncs, and
+** so do publishers meanwhile. */
 EB_API eb_result eb_checkpoint(eb_store *store);
 
 /* ---- small things -------------------------------------------------------------------------- */
 
-/* Plain text as a JSON string, quoted, for a payload: writes at most cap bytes with the zero at the
-** end and returns the length it has or would have, like snprintf. len (size_t)-1: strlen. What is
-** not UTF-8 becomes U+FFFD. Pure; any thread. buf may be NULL if cap is 0. */
+/* Plain text as a JSON string, quoted, for a payload: writes at most cap bytes with the zero at
+** the end and returns the length it has or would have, like snprintf. len (size_t)-1: strlen. What
+** is not UTF-8 becomes U+FFFD. Pure; any thread. buf may be NULL if cap is 0; text NULL is "". */
 EB_API size_t eb_json_text(char *buf, size_t cap, const char *text, size_t len);
 
 /* 1 if type matches pattern: '*' matches any run of characters, dots included, also an empty one;
@@ -1686,11 +1833,15 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
 
 /* A row that nobody works on and that waits for nothing but a worker, or its key's turn. */
 #define EBI_SQL_PLAIN "d.token IS NULL AND d.due_ms IS NULL AND d.apart IS NULL"
+#define EBI_SQL_PLAIN_ROW "token IS NULL AND due_ms IS NULL AND apart IS NULL"
 
 /* A row that others of its key stand behind: not merely delayed and untried. This is the very text
 ** of the index deliveries_line, else that could not be used. */
 #define EBI_SQL_IN_LINE                                                                            \
     "(ifnull(due_ms,0)<=0 OR failed>0 OR snoozes>0 OR retried_at IS NOT NULL)"
+
+/* The others that have a key. The very text of the index deliveries_later. */
+#define EBI_SQL_LATER "due_ms>0 AND failed=0 AND snoozes=0 AND retried_at IS NULL"
 
 /* The fence of whatever begins with a copy in memory: the row is still what was read of it. */
 #define EBI_SQL_FENCE                                                                              \
@@ -1777,6 +1928,9 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
                  "+2*EXISTS(SELECT 1 FROM @deliveries WHERE apart=2)")                             \
     X(CLAIM, "UPDATE @deliveries SET status='processing',attempts=failed+?3,token=?2,owner=?4,"    \
              "max_attempts=?9,due_ms=NULL,aside=0,apart=NULL,updated_at=?5 WHERE " EBI_SQL_FENCE)  \
+    X(CLAIM_PLAIN, "UPDATE @deliveries SET status='processing',attempts=failed+?3,token=?2,owner=?4,"\
+                   "max_attempts=?9,updated_at=?5 WHERE seq=?1 AND " EBI_SQL_PLAIN_ROW             \
+                   " AND failed=?7 AND snoozes=?8")                                                \
     X(COUNT_ATTEMPT, "UPDATE @deliveries SET attempts=failed+1 WHERE seq=?1")                      \
     X(PARK, "UPDATE @deliveries SET status='pending',due_ms=NULL,aside=?3 WHERE " EBI_SQL_FENCE)   \
     X(CLAIMS, "SELECT seq,token FROM @deliveries WHERE token IS NOT NULL ORDER BY seq")            \
@@ -1784,25 +1938,25 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
     /* ordering keys: by deliveries_line, deliveries_later */                                      \
     X(KEY_BY_HAND, "SELECT 1 FROM @deliveries WHERE apart=2 AND ordering_key=?1 LIMIT 1")          \
     X(KEY_DUE, "SELECT seq FROM @deliveries INDEXED BY @deliveries_later WHERE ordering_key=?1"    \
-               " AND due_ms<=?2 AND token IS NULL LIMIT ?3")                                       \
+               " AND " EBI_SQL_LATER " AND due_ms<=?2 AND token IS NULL LIMIT ?3")                 \
     X(KEY_AGAIN, "SELECT seq FROM @deliveries INDEXED BY @deliveries_line WHERE ordering_key=?1"   \
                  " AND aside>0 AND aside<?2 AND " EBI_SQL_IN_LINE " LIMIT ?3")                     \
-    X(NOT_DUE, "UPDATE @deliveries SET due_ms=NULL WHERE seq=?1")                                  \
+    X(NOT_DUE, "UPDATE @deliveries SET due_ms=NULL WHERE seq=?1 AND due_ms<=?2 AND token IS NULL") \
     X(NOT_ASIDE, "UPDATE @deliveries SET aside=0 WHERE seq=?1")                                    \
     X(KEY_LINE, "SELECT seq,token,due_ms,apart FROM @deliveries INDEXED BY @deliveries_line"       \
                 " WHERE ordering_key=?1 AND aside=0 AND " EBI_SQL_IN_LINE                          \
-                " AND seq>?2 ORDER BY seq LIMIT ?3")                                               \
+                " AND seq>?2 AND seq<=?3 ORDER BY seq")                                            \
     X(KEY_TYPE, "SELECT type FROM @event_log WHERE seq=?1")                                        \
     X(KEY_ASIDE, "UPDATE @deliveries SET aside=?2 WHERE seq=?1 AND token IS NULL")                 \
     X(KEY_WAITS, "SELECT 1 FROM @deliveries INDEXED BY @deliveries_line WHERE ordering_key=?1"     \
-                 " AND aside=0 AND " EBI_SQL_IN_LINE " AND seq<?2 AND token IS NULL LIMIT 1")      \
+                 " AND aside=0 AND " EBI_SQL_IN_LINE " AND seq<=?2 AND token IS NULL LIMIT 1")     \
     X(KEY_BEFORE, "SELECT 1 FROM (SELECT seq FROM @deliveries INDEXED BY @deliveries_line"         \
                   " WHERE ordering_key=?1 AND aside=0 AND " EBI_SQL_IN_LINE " AND seq<?2"          \
                   " AND token IS NULL UNION ALL SELECT seq FROM @deliveries"                       \
                   " INDEXED BY @deliveries_line WHERE ordering_key=?1 AND aside>0 AND aside<?3"    \
                   " AND " EBI_SQL_IN_LINE " AND seq<?2 UNION ALL SELECT seq FROM @deliveries"      \
-                  " INDEXED BY @deliveries_later WHERE ordering_key=?1 AND due_ms<=?4 AND seq<?2"  \
-                  " AND token IS NULL UNION ALL SELECT seq FROM @deliveries WHERE apart=2"         \
+                  " INDEXED BY @deliveries_later WHERE ordering_key=?1 AND " EBI_SQL_LATER         \
+                  " AND due_ms<=?4 AND seq<?2 AND token IS NULL UNION ALL SELECT seq FROM @deliveries WHERE apart=2"         \
                   " AND ordering_key=?1) LIMIT 1")                                                 \
     X(KEY_RING, "UPDATE @deliveries SET due_ms=0 WHERE seq=(SELECT seq FROM @deliveries"           \
                 " INDEXED BY @deliveries_line WHERE ordering_key=(SELECT ordering_key"             \
@@ -2078,12 +2232,12 @@ EBI_FN void ebi_clock_wait(eb_store *store, ebi_cond *cond, int64_t us)
 ** >>log   One structured entry at a time                            [private]
 ** ======================================================================== */
 
-typedef struct ebi_line { /* written with one call, so that lines of two threads do not mix */
+typedef struct ebi_log_line { /* written with one call, so that lines of two threads do not mix */
     char text[8192];
     size_t len;
-} ebi_line;
+} ebi_log_line;
 
-EBI_FN void ebi_log_field(ebi_line *line, const char *name, const char *value)
+EBI_FN void ebi_log_field(ebi_log_line *line, const char *name, const char *value)
 {
     char quoted[1400];
     int n;
@@ -2099,7 +2253,7 @@ EBI_FN void ebi_log_default(const eb_log_entry *e, void *user)
 {
     static const char *const names[] = {"", "error", "warn", "info", "debug"};
     char when[EBI_TIME_LEN + 1], tail[120] = "";
-    ebi_line line;
+    ebi_log_line line;
     (void)user;
     if (e->level > EB_LOG_WARN) return;
     ebi_time_text(e->time_ms, when);
@@ -2705,8 +2859,8 @@ static const char *const ebi_schema_v2[] = {
     "CREATE INDEX @deliveries_line ON @deliveries(ordering_key,aside)"
     " WHERE ordering_key IS NOT NULL"
     " AND (ifnull(due_ms,0)<=0 OR failed>0 OR snoozes>0 OR retried_at IS NOT NULL)",
-    "CREATE INDEX @deliveries_later ON @deliveries(ordering_key,due_ms)"
-    " WHERE ordering_key IS NOT NULL AND due_ms IS NOT NULL",
+    "CREATE INDEX @deliveries_later ON @deliveries(ordering_key,due_ms) WHERE ordering_key IS NOT"
+    " NULL AND due_ms>0 AND failed=0 AND snoozes=0 AND retried_at IS NULL",
     "CREATE INDEX @deliveries_apart ON @deliveries(apart) WHERE apart IS NOT NULL",
     "INSERT OR IGNORE INTO @meta VALUES('starts',0)",
     "INSERT OR IGNORE INTO @meta VALUES('recovering',0)",
@@ -3424,6 +3578,7 @@ EBI_FN eb_result ebi_writer_transaction(eb_store *store, ebi_req *list, int leve
     if (rc != EB_OK) return rc;
     code = ebi_db_run(store, &store->writer, EBI_SQL_BEGIN);
     if (code != SQLITE_OK) return ebi_writer_begin_failed(store, code);
+    if (outcomes) rc = ebi_engine_outcomes_apply(store); /* first: who ended holds nobody up */
     for (r = list; r && rc == EB_OK; r = r->next) {
         EB_ASSERT(!r->once || !r->ran);
         r->ran = 1;
@@ -3436,7 +3591,6 @@ EBI_FN eb_result ebi_writer_transaction(eb_store *store, ebi_req *list, int leve
             (r->rc < 0 && sqlite3_get_autocommit(store->writer.handle)))
             rc = r->rc;
     }
-    if (rc == EB_OK && outcomes) rc = ebi_engine_outcomes_apply(store);
     if (rc == EB_OK) {
         code = ebi_db_run(store, &store->writer, EBI_SQL_COMMIT);
         if (code != SQLITE_OK) {
@@ -3643,7 +3797,7 @@ EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
         r->state = EBI_REQ_DONE;
         if (r != own) ebi_cond_signal(&r->cond);
     }
-    ebi_engine_outcomes_end(store, outcome); /* last, as in the transaction */
+    ebi_engine_outcomes_end(store, outcome);
     if (rc == EB_OK) ebi_writer_look_at_wal(store);
 }
 
@@ -3960,7 +4114,8 @@ typedef struct ebi_window {
     int64_t suspect_at, rest_us; /* until rest_us the others run */
 } ebi_window;
 
-enum { EBI_KEY_BUCKETS = 256 };
+enum { EBI_KEY_BUCKETS = 256, EBI_PASSED = 1024 };
+#define EBI_PASSED_MANY UINT64_MAX
 
 struct eb_bus {
     eb_store store; /* first: the bus's own store; its lock is the bus's lock */
@@ -4014,6 +4169,8 @@ struct eb_bus {
     int64_t published, delivered, failed_attempts, died, stale, unmatched;
     /* whoever leads the writer */
     int64_t claimed_to; /* as in meta: no row above it was ever claimed; 0: not known */
+    uint64_t passed[EBI_PASSED]; /* under the lock: see ebi_passed_add() */
+    int64_t passed_to;
     int64_t live, live_seq, live_us; /* max_pending: an upper bound of live rows, see >>publish */
     ebi_list taking;
     ebi_run main_run; /* the pump's */
@@ -4388,6 +4545,8 @@ EBI_FN void ebi_window_forget(eb_bus *bus)
     w->epoch++;
     ebi_types_clear(bus, &w->parked);
     ebi_types_clear(bus, &w->held);
+    memset(bus->passed, 0, sizeof bus->passed);
+    bus->passed_to = 0;
 }
 
 /* What was parked may have somebody now: it is looked at again, from here to the end and then from
@@ -4498,18 +4657,67 @@ EBI_FN void ebi_engine_undone(eb_store *store)
     if (store->bus) store->bus->claimed_to = 0;
 }
 
-/* Whether somebody of this key, with a lower seq, stands in line and is not claimed. SQLite's result. */
-EBI_FN int ebi_key_waits(eb_store *store, const char *key, int64_t below, int *waits)
+/* Which keys have events that were passed over: only for these somebody may wait on disk whom nothing
+** but the end of another brings back. By hash of the key; a slot that two keys share says so. */
+EBI_FN uint64_t *ebi_passed_slot(eb_bus *bus, const char *key, uint64_t *hash)
 {
-    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_KEY_WAITS);
-    int rc;
+    *hash = UINT64_C(14695981039346656037);
+    for (; *key; key++) *hash = (*hash ^ (unsigned char)*key) * UINT64_C(1099511628211);
+    if (*hash == 0 || *hash == EBI_PASSED_MANY) *hash = 1;
+    return &bus->passed[*hash % EBI_PASSED];
+}
+
+/* The event seq of this key is left on disk, in line, and no copy of it is kept. Takes the lock. */
+EBI_FN void ebi_passed_add(eb_bus *bus, const char *key, int64_t seq)
+{
+    uint64_t hash, *slot;
+    ebi_mutex_lock(&bus->store.lock);
+    slot = ebi_passed_slot(bus, key, &hash);
+    *slot = *slot == 0 || *slot == hash ? hash : EBI_PASSED_MANY;
+    if (seq > bus->passed_to) bus->passed_to = seq;
+    ebi_mutex_unlock(&bus->store.lock);
+}
+
+/* Up to which seq events of this key may have been passed over; 0: none was. Takes the lock. */
+EBI_FN int64_t ebi_passed_to(eb_bus *bus, const char *key)
+{
+    uint64_t hash, *slot;
+    int64_t to;
+    ebi_mutex_lock(&bus->store.lock);
+    slot = ebi_passed_slot(bus, key, &hash);
+    to = *slot == hash || *slot == EBI_PASSED_MANY ? bus->passed_to : 0;
+    ebi_mutex_unlock(&bus->store.lock);
+    return to;
+}
+
+/* Nobody of this key waits up to `to` any more. Takes the lock. */
+EBI_FN void ebi_passed_none(eb_bus *bus, const char *key, int64_t to)
+{
+    uint64_t hash, *slot;
+    ebi_mutex_lock(&bus->store.lock);
+    slot = ebi_passed_slot(bus, key, &hash);
+    if (*slot == hash && bus->passed_to == to) *slot = 0;
+    ebi_mutex_unlock(&bus->store.lock);
+}
+
+/* Whether an event of this key that was passed over, with a seq up to `to`, stands in line. SQLite's
+** result. */
+EBI_FN int ebi_key_waits(eb_store *store, const char *key, int64_t to, int *waits)
+{
+    eb_bus *bus = ebi_bus_of(store);
+    int64_t passed_to = ebi_passed_to(bus, key);
+    int rc, all = to >= passed_to;
+    sqlite3_stmt *s;
     *waits = 0;
+    if (passed_to == 0) return SQLITE_OK;
+    s = ebi_db_stmt(store, &store->writer, EBI_SQL_KEY_WAITS);
     if (!s) return ebi_db_code(&store->writer);
     ebi_bind_text(s, 1, key);
-    sqlite3_bind_int64(s, 2, below);
+    sqlite3_bind_int64(s, 2, all ? passed_to : to);
     rc = sqlite3_step(s);
     *waits = rc == SQLITE_ROW;
     sqlite3_reset(s);
+    if (rc == SQLITE_DONE && all) ebi_passed_none(bus, key, passed_to);
     return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
@@ -4548,8 +4756,10 @@ EBI_FN int ebi_outcome_apply(eb_store *store, ebi_entry *e, const char *now)
     }
     e->stale = !changed;
     if (rc != SQLITE_OK || !e->ordering_key) return rc;
+    if (!over && !e->stale && e->due_ms == EBI_NOT_DUE)
+        ebi_passed_add(ebi_bus_of(store), e->ordering_key, e->seq); /* it is in line again */
     if (e->stale || e->alone) over = 1; /* it is no longer before the others */
-    return ebi_key_waits(store, e->ordering_key, over ? INT64_MAX : e->seq, &e->look);
+    return ebi_key_waits(store, e->ordering_key, over ? INT64_MAX : e->seq - 1, &e->look);
 }
 
 /* Inside the leader's transaction. */
@@ -5561,6 +5771,16 @@ EBI_FN int ebi_key_each(eb_bus *bus, int (*func)(const ebi_entry *e, void *arg),
 ** bounded slice of everything: EBI_SLICE rows looked at, EBI_CLAIM_MAX events or EB_READY_BYTES
 ** claimed. Memory changes after the commit, in ebi_claim_after(). */
 
+/* A line, as far as a claim has gone along it. */
+enum { EBI_LINES = 32 };
+enum { EBI_LINE_NEW, EBI_LINE_GO, EBI_LINE_STOP };
+typedef struct ebi_line {
+    int state, mine; /* mine: so many of it are claimed by this bus, at most EBI_LINE_MAX */
+    int plain;       /* who stopped it is no suspect */
+    int64_t to;      /* everything up to here is claimed, has ended or steps aside */
+    char key[EBI_KEY_MAX + 1];
+} ebi_line;
+
 typedef struct ebi_claim {
     /* what is asked for */
     int want;      /* so many events */
@@ -5581,6 +5801,8 @@ typedef struct ebi_claim {
     int waits;    /* what is due waits for its key's turn or for nobody */
     int ended;    /* how many live rows are gone */
     int walked;   /* rows of keys looked at or moved: EBI_SLICE is enough for one commit */
+    int64_t token; /* tokens above are of this claim */
+    ebi_line lines[EBI_LINES]; /* by hash of the key */
     int looked;   /* it read what is due */
     int warn;     /* unmatched_type is to be told */
     char now[EBI_TIME_LEN + 1];
@@ -5602,7 +5824,7 @@ EBI_FN int ebi_claim_match(eb_bus *bus, const char *type, int *attempts)
     return match;
 }
 
-/* CLAIM or PARK, fenced by what was read of the row. *won = 0: the copy is old. */
+/* CLAIM, CLAIM_PLAIN or PARK, fenced by what was read of the row. *won = 0: the copy is old. */
 EBI_FN int ebi_claim_fenced(eb_store *store, const ebi_claim *c, int index, const ebi_entry *e,
                             int64_t p3, int attempts, int *won)
 {
@@ -5612,7 +5834,7 @@ EBI_FN int ebi_claim_fenced(eb_store *store, const ebi_claim *c, int index, cons
     if (!s) return ebi_db_code(&store->writer);
     sqlite3_bind_int64(s, 1, e->seq);
     sqlite3_bind_int64(s, 3, p3); /* counted, or aside */
-    if (index == EBI_SQL_CLAIM) {
+    if (index != EBI_SQL_PARK) {
         sqlite3_bind_int64(s, 2, e->token);
         ebi_bind_text(s, 4, store->node_id);
         ebi_bind_text(s, 5, c->now);
@@ -5620,8 +5842,10 @@ EBI_FN int ebi_claim_fenced(eb_store *store, const ebi_claim *c, int index, cons
     }
     sqlite3_bind_int(s, 7, e->failed);
     sqlite3_bind_int(s, 8, e->snoozes);
-    sqlite3_bind_int(s, 10, e->suspect);
-    sqlite3_bind_int64(s, 11, c->now_ms);
+    if (index != EBI_SQL_CLAIM_PLAIN) {
+        sqlite3_bind_int(s, 10, e->suspect);
+        sqlite3_bind_int64(s, 11, c->now_ms);
+    }
     rc = ebi_db_step(s);
     *won = rc == SQLITE_OK && sqlite3_changes(store->writer.handle) == 1;
     return rc;
@@ -5634,15 +5858,17 @@ enum {
     EBI_CLAIM_OLD    /* the row has changed since this copy was read: nothing was done */
 };
 
-/* The claim itself. */
-EBI_FN int ebi_claim_row(eb_store *store, ebi_claim *c, ebi_entry *e, int attempts, int *fate)
+/* The claim itself. A plain row changes in no column that an index has. */
+EBI_FN int ebi_claim_row(eb_store *store, ebi_claim *c, ebi_entry *e, int plain, int attempts,
+                         int *fate)
 {
     eb_bus *bus = ebi_bus_of(store);
     int rc, won;
     EB_ASSERT(attempts >= 1 && !ebi_claim_full(c));
     e->token = ++bus->next_token;
     e->counted = c->single || c->alone;
-    rc = ebi_claim_fenced(store, c, EBI_SQL_CLAIM, e, e->counted, attempts, &won);
+    rc = ebi_claim_fenced(store, c, plain ? EBI_SQL_CLAIM_PLAIN : EBI_SQL_CLAIM, e, e->counted,
+                          attempts, &won);
     *fate = won ? EBI_CLAIM_TAKEN : EBI_CLAIM_OLD;
     e->epoch = c->epoch;
     if (!won) e->token = 0;
@@ -5713,15 +5939,23 @@ EBI_FN int ebi_claim_judge(eb_store *store, ebi_claim *c, ebi_entry *e, int plai
     EB_ASSERT(!e->token);
     if (match == EBI_MATCH_NONE) return ebi_claim_unmatched(store, c, e, plain, fate);
     if (match == EBI_MATCH_PAUSED) return ebi_claim_park(store, c, e, match, plain, fate);
-    return ebi_claim_row(store, c, e, attempts, fate);
+    return ebi_claim_row(store, c, e, plain, attempts, fate);
 }
 
 /* ---- the line of a key ---- */
 
-/* Brings into line what find (a key, a number and a limit) finds, by change; *changed: rows. An
+EBI_FN int ebi_step_not_due(eb_store *store, int64_t seq, int64_t now_ms)
+{
+    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_NOT_DUE);
+    if (!s) return ebi_db_code(&store->writer);
+    sqlite3_bind_int64(s, 1, seq);
+    sqlite3_bind_int64(s, 2, now_ms);
+    return ebi_db_step(s);
+}
+
+/* Brings into line what find finds of a key below a number (a time, or an epoch); *changed: rows. An
 ** UPDATE with a subquery would build two temporary trees each time, for nothing in most cases. */
-EBI_FN int ebi_key_move(eb_store *store, int find, int change, const char *key, int64_t number,
-                        int *changed)
+EBI_FN int ebi_key_move(eb_store *store, int find, const char *key, int64_t number, int *changed)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, find);
     int64_t seqs[EBI_KEY_STEP];
@@ -5735,7 +5969,11 @@ EBI_FN int ebi_key_move(eb_store *store, int find, int change, const char *key, 
         seqs[n++] = sqlite3_column_int64(s, 0);
     sqlite3_reset(s);
     if (rc == SQLITE_ROW || rc == SQLITE_DONE) rc = SQLITE_OK;
-    for (i = 0; i < n && rc == SQLITE_OK; i++) rc = ebi_step_seq(store, change, seqs[i]);
+    for (i = 0; i < n && rc == SQLITE_OK; i++) {
+        ebi_passed_add(ebi_bus_of(store), key, seqs[i]);
+        rc = find == EBI_SQL_KEY_DUE ? ebi_step_not_due(store, seqs[i], number)
+                                     : ebi_step_seq(store, EBI_SQL_NOT_ASIDE, seqs[i]);
+    }
     *changed = n;
     return rc;
 }
@@ -5753,25 +5991,34 @@ EBI_FN int ebi_key_by_hand(eb_store *store, const char *key, int *by_hand)
     return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-/* Puts into line what belongs there. *ready = 0: there is more than one commit should do, or a row
-** of this key is in somebody's hands; the latter rings when that is over. */
-EBI_FN int ebi_key_prepare(eb_store *store, ebi_claim *c, const char *key, int *ready, int *again)
+/* Puts into line what belongs there. line->state stays NEW if there is more than one commit should do,
+** and becomes STOP if a row of this key is in somebody's hands, which rings when that is over. */
+EBI_FN int ebi_line_prepare(eb_store *store, ebi_claim *c, ebi_line *line)
 {
     int rc, due = 0, back = 0, by_hand = 0;
     int64_t bits;
-    *ready = *again = 0;
-    rc = ebi_key_move(store, EBI_SQL_KEY_DUE, EBI_SQL_NOT_DUE, key, c->now_ms, &due);
-    if (rc == SQLITE_OK)
-        rc = ebi_key_move(store, EBI_SQL_KEY_AGAIN, EBI_SQL_NOT_ASIDE, key, c->epoch, &back);
+    rc = ebi_key_move(store, EBI_SQL_KEY_DUE, line->key, c->now_ms, &due);
+    if (rc == SQLITE_OK) rc = ebi_key_move(store, EBI_SQL_KEY_AGAIN, line->key, c->epoch, &back);
     c->walked += due + back;
-    *again = due == EBI_KEY_STEP || back == EBI_KEY_STEP;
     if (rc == SQLITE_OK && c->apart < 0) {
         rc = ebi_db_number(store, &store->writer, EBI_SQL_ANY_APART, &bits);
         c->apart = (int)bits;
     }
-    if (rc == SQLITE_OK && (c->apart & 2)) rc = ebi_key_by_hand(store, key, &by_hand);
-    *ready = !*again && !by_hand;
+    if (rc == SQLITE_OK && (c->apart & 2)) rc = ebi_key_by_hand(store, line->key, &by_hand);
+    line->to = line->mine = line->plain = 0;
+    if (due == EBI_KEY_STEP || back == EBI_KEY_STEP) return rc;
+    line->state = by_hand ? EBI_LINE_STOP : EBI_LINE_GO;
     return rc;
+}
+
+/* What this claim knows of the line of a key: within a transaction nobody else changes it. */
+EBI_FN int ebi_line_find(eb_store *store, ebi_claim *c, const char *key, ebi_line **line)
+{
+    *line = &c->lines[ebi_hash(key, strlen(key)) % EBI_LINES];
+    if ((*line)->state != EBI_LINE_NEW && strcmp((*line)->key, key) == 0) return SQLITE_OK;
+    (*line)->state = EBI_LINE_NEW;
+    snprintf((*line)->key, sizeof(*line)->key, "%s", key);
+    return ebi_line_prepare(store, c, *line);
 }
 
 /* The event of row seq, from disk. */
@@ -5833,7 +6080,8 @@ EBI_FN int ebi_key_stands(eb_store *store, ebi_claim *c, const char *key, sqlite
     if (sqlite3_column_type(row, 1) != SQLITE_NULL) {
         ebi_mutex_lock(&store->lock);
         mine = ebi_key_has(bus, key, seq);
-        if (mine && mine->token == token) *stands = EBI_KEY_MINE;
+        if ((mine && mine->token == token) || (token > c->token && token <= bus->next_token))
+            *stands = EBI_KEY_MINE; /* under way, or won in this very transaction */
         ebi_mutex_unlock(&store->lock);
         return SQLITE_OK;
     }
@@ -5849,66 +6097,93 @@ EBI_FN int ebi_key_stands(eb_store *store, ebi_claim *c, const char *key, sqlite
 
 /* Judges row seq of the line of e's key: by the copy e, if it is of that row and new, else from disk.
 ** *own: e, or the one that was loaded and taken; NULL: neither is to be kept. */
-EBI_FN int ebi_key_judge(eb_store *store, ebi_claim *c, ebi_entry *e, int64_t seq, ebi_entry **own)
+EBI_FN int ebi_key_judge(eb_store *store, ebi_claim *c, ebi_entry *e, int64_t seq, int plain,
+                         ebi_entry **own)
 {
     int rc, fate = EBI_CLAIM_OLD;
     *own = NULL;
     if (e && e->seq == seq) {
-        rc = ebi_claim_judge(store, c, e, 1, &fate);
+        rc = ebi_claim_judge(store, c, e, plain, &fate);
         if (fate == EBI_CLAIM_TAKEN) *own = e;
         if (rc != SQLITE_OK || fate != EBI_CLAIM_OLD) return rc;
     }
     e = ebi_key_load(store, seq, &rc);
     if (!e) return rc;
-    rc = ebi_claim_judge(store, c, e, 1, &fate);
+    rc = ebi_claim_judge(store, c, e, plain, &fate);
     EB_ASSERT(rc != SQLITE_OK || fate != EBI_CLAIM_OLD); /* read in this very transaction */
     if (fate == EBI_CLAIM_TAKEN) *own = e;
     else ebi_entry_drop(store, e);
     return rc;
 }
 
-/* Walks the line of e's key and claims from its head on; see the introduction of >>keys. e is a copy
-** of one of its rows, or an event that ended, and left to the caller unless *taken. */
-EBI_FN int ebi_key_walk(eb_store *store, ebi_claim *c, ebi_entry *e, int *taken, int *again)
+/* Goes along the line from where this claim has come, up to row `to`, and claims. copy (may be NULL)
+** is of one of its rows; *taken: it belongs to the claim now. Returns SQLite's result; line->state is
+** STOP if nobody behind can be claimed now. */
+EBI_FN int ebi_line_walk(eb_store *store, ebi_claim *c, ebi_line *line, ebi_entry *copy,
+                         int64_t to, int *taken)
 {
-    sqlite3_stmt *s;
-    ebi_entry *own, *copy = e->outcome == EBI_OUT_NONE ? e : NULL;
-    int rc, ready, stands = EBI_KEY_GO, claimed = 0;
+    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_KEY_LINE);
+    ebi_entry *own;
     int64_t seq;
-    EB_ASSERT(e->ordering_key);
-    *taken = 0;
-    rc = ebi_key_prepare(store, c, e->ordering_key, &ready, again);
-    if (rc != SQLITE_OK || !ready) return rc;
-    s = ebi_db_stmt(store, &store->writer, EBI_SQL_KEY_LINE);
+    int rc = SQLITE_OK, stands, plain;
     if (!s) return ebi_db_code(&store->writer);
-    ebi_bind_text(s, 1, e->ordering_key);
-    sqlite3_bind_int64(s, 2, 0);
-    sqlite3_bind_int(s, 3, EBI_SLICE);
-    while (rc == SQLITE_OK && claimed < EBI_LINE_MAX && !ebi_claim_full(c)) {
-        rc = sqlite3_step(s);
-        if (rc != SQLITE_ROW) break;
-        rc = ebi_key_stands(store, c, e->ordering_key, s, &stands);
-        if (rc != SQLITE_OK || stands == EBI_KEY_STOP) break;
-        claimed += stands == EBI_KEY_MINE;
-        if (stands != EBI_KEY_GO) continue;
+    ebi_bind_text(s, 1, line->key);
+    sqlite3_bind_int64(s, 2, line->to);
+    sqlite3_bind_int64(s, 3, to);
+    while (!ebi_claim_full(c) && (rc = sqlite3_step(s)) == SQLITE_ROW) {
         seq = sqlite3_column_int64(s, 0);
-        if (c->alone && seq != e->seq) { /* not its turn; one that is no suspect is for the others */
-            *again = sqlite3_column_type(s, 3) == SQLITE_NULL;
+        rc = ebi_key_stands(store, c, line->key, s, &stands);
+        if (rc != SQLITE_OK) break;
+        if (stands == EBI_KEY_GO && (line->mine >= EBI_LINE_MAX || (c->alone && seq != to)))
+            stands = EBI_KEY_STOP;
+        if (stands == EBI_KEY_STOP) {
+            line->state = EBI_LINE_STOP;
+            line->plain = c->alone && sqlite3_column_type(s, 3) == SQLITE_NULL;
             break;
         }
-        rc = ebi_key_judge(store, c, copy, seq, &own);
+        line->to = seq;
+        line->mine += stands == EBI_KEY_MINE;
+        if (stands != EBI_KEY_GO) continue;
+        plain = sqlite3_column_type(s, 2) == SQLITE_NULL && sqlite3_column_type(s, 3) == SQLITE_NULL;
+        rc = ebi_key_judge(store, c, copy, seq, plain, &own);
         c->walked++;
-        claimed += own && own->token;
+        line->mine += own && own->token;
         if (own && own == copy) {
             *taken = 1;
             copy = NULL;
         }
+        if (rc != SQLITE_OK) break;
     }
     sqlite3_reset(s);
-    if (rc == SQLITE_DONE) return SQLITE_OK;
-    /* Full before anything of this key is under way: nobody would come back to it. */
-    if (rc == SQLITE_OK && stands != EBI_KEY_STOP && claimed == 0 && !c->alone) *again = 1;
-    return rc;
+    return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
+}
+
+/* e is a copy of a row that has a key, or an event of that key that ended. Claims from the head of the
+** line on: up to e, or as many as there is room for. See the introduction of >>keys. e is left to the
+** caller unless *taken; *again: to be tried once more. */
+EBI_FN int ebi_key_walk(eb_store *store, ebi_claim *c, ebi_entry *e, int *taken, int *again)
+{
+    ebi_line *line;
+    ebi_entry *copy = e->outcome == EBI_OUT_NONE ? e : NULL;
+    int rc = ebi_line_find(store, c, e->ordering_key, &line);
+    EB_ASSERT(e->ordering_key);
+    *taken = 0;
+    *again = line->state == EBI_LINE_NEW;
+    if (rc != SQLITE_OK || *again) return rc;
+    if (line->state == EBI_LINE_GO && copy)
+        rc = ebi_line_walk(store, c, line, copy, e->seq, taken);
+    /* Whoever was passed over is brought back by the end of another of its key: if none is under way,
+    ** now. */
+    if (rc == SQLITE_OK && line->state == EBI_LINE_GO && line->mine == 0 && !c->alone)
+        rc = ebi_line_walk(store, c, line, NULL, ebi_passed_to(ebi_bus_of(store), line->key), taken);
+    if (rc != SQLITE_OK || *taken) return rc;
+    if (c->alone) /* a head that is no suspect, and who stood behind one that is gone, is for others */
+        *again = line->state == EBI_LINE_GO || line->plain;
+    else if (line->state == EBI_LINE_GO && ebi_claim_full(c))
+        *again = line->mine == 0 || (copy && line->to < e->seq);
+    if (*again || !copy) return rc;
+    ebi_passed_add(ebi_bus_of(store), e->ordering_key, e->seq);
+    return ebi_step_not_due(store, e->seq, c->now_ms); /* in line is enough: the look brings it back */
 }
 
 /* Judges or walks e, which then is taken, kept for another walk, or dropped. */
@@ -6106,6 +6381,7 @@ EBI_FN eb_result ebi_claim_func(eb_store *store, void *arg)
     int rc;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     c->now_ms = ebi_now_ms(store);
+    c->token = ebi_bus_of(store)->next_token;
     ebi_time_text(c->now_ms, c->now);
     rc = c->alone ? ebi_claim_suspect(store, c) : ebi_claim_others(store, c);
     e = c->won.head;
@@ -9206,6 +9482,15 @@ MAINTAINER'S CONTRACT
 
 CHANGES
 
+    0.2.0   2026-11-19   Order by key holds beside delays, retries, operators, clock steps, crashes.
+                         A crash charges an event only if it alone was under way; of several each
+                         runs again alone. Unmatched events are logged and counted. Waits end at
+                         their own limit; eb_drain names a paused subscription. New: wal_pages
+                         (EB_WAL_PAGES is gone), notify, eb_checkpoint, eb_json_text; statuses and
+                         want_total in eb_query, due_ms and claimed_ms in eb_event, four columns in
+                         the view events. Refused: options of later versions, UTF-16, damaged rows.
+                         Triggers of others do not fire. Side files: <path>.owner@<ns>. Schema
+                         version 2: older files are migrated when opened, there is no way back.
     0.1.0   2026-11-18   First version: publish, subscribe, retry, dead letters, inspector, two
                          drivers, crash recovery.
 

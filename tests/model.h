@@ -506,8 +506,8 @@ static void m_learn(m_event *e, const m_row *r)
     s->suspect = r->suspect > 0;
     if (s->suspect) e->plain = 0;
     if (s->wait == M_AT_ONCE || s->wait == M_BY_HAND) return;
-    if (r->token && s->due_ms > m_now()) e->fuzzy = 1; /* its outcome waits for the lock */
-    if (r->token || r->due_ms <= 0 || r->due_ms != s->due_ms) m_wait(s, M_AT_ONCE, 0);
+    if (r->token) return; /* its outcome may wait for the lock, and will say what it was */
+    if (r->due_ms <= 0 || r->due_ms != s->due_ms) m_wait(s, M_AT_ONCE, 0);
 }
 
 static void m_describe(const m_state *s, char *out, size_t cap)

@@ -638,6 +638,10 @@ static void settle_one(m_event *e, int how)
     char is[1200], should[1200];
     int i;
     if (how == EXACT && e->unsettled && !w.flushed) how = LOOSE; /* only a pump must commit it */
+    if (how == LOOSE && r->token && e->fuzzy && e->past_count) { /* its outcome is still to come */
+        e->unsettled = e->claimed = 1;
+        return;
+    }
     if (why && (e->fuzzy || how == CRASHED || (how == LOOSE && e->past_count))) {
         for (i = e->past_count - 1; i >= 0 && differs(e, &e->past[i]); i--) {}
         if (i >= 0 && how == LOOSE && !e->fuzzy) { /* its outcome waits for a commit */
@@ -1004,8 +1008,7 @@ static void do_move(int pick, int pool, int other, m_event *e)
     if (did == YES) e->revoked = !outside || !w.inside;
     e->ghost = claimed;
     e->foreign = outside && w.inside;
-    if (w.event == e) w.revoked = 1;
-    if (w.event == e && did == MAYBE) e->fuzzy = 1; /* what its handler returns may count, or not */
+    if (w.event == e && did == YES) w.revoked = 1; /* else what its handler returns may count, or not */
     if (did == MAYBE) model.exact = 0;
 }
 
@@ -1015,7 +1018,7 @@ static void revive(m_event *e, int did, int outside)
     changed(e, did);
     e->revoked = e->crashes = 0;
     e->foreign = outside && w.inside;
-    if (w.event == e) w.revoked = 1;
+    if (w.event == e && did == YES) w.revoked = 1;
     if (did == MAYBE) model.exact = 0;
 }
 
@@ -1057,6 +1060,7 @@ static void doubt(m_event *e, int place, int outside)
     memset(&s, 0, sizeof s);
     if (place == M_GONE) s.place = M_GONE;
     else m_revive(&s);
+    s.fresh = e->now.fresh ? 2 : 0; /* it may have lived on as it was */
     if (e->now.place == M_LIVE && e->endable) {
         m_state dead_one = e->now;
         m_end_unmatched(&dead_one);

@@ -4,9 +4,9 @@
 **
 ** A story is one database and ten processes, each killed; the ledger lies in a file that all of
 ** them map. After every kill the parent looks at the file as it lies; between kills it retries and
-** purges dead letters, or takes the schema one version back; at the end it recovers and drains
-** everything, and nothing may be missing, double, or stuck. The moments are drawn from the seed,
-** between two lines that the child reports; how far the child gets until then is up to the machine.
+** purges dead letters, or takes the file back to an older version; at the end it recovers and
+** drains everything, and nothing may be missing, double, or stuck. The moments are drawn from the
+** seed, between two lines that the child reports; how far it gets until then is up to the machine.
 ** And events that kill their process whenever they run: each has its attempts and is dead then.
 **
 **     kill                     300 kills, seed 1
@@ -15,7 +15,6 @@
 **
 ** make -C tests quick T=kill, then tests/build/plain/kill
 */
-#define EBI_SCHEMA_TEST_STEP "CREATE TABLE @extra(seq INTEGER PRIMARY KEY, note TEXT)"
 #include "work.h"
 #include "../proc.h"
 
@@ -134,7 +133,8 @@ static long arg_kills = 300;
 static uint64_t arg_seed = 1;
 static char path[400], ledger_file[420];
 static int64_t open_us = 3000, stop_us = 3000; /* how long that takes here; measured */
-static int killed_in[PHASES], migrations, first_opens, recoveries, only_created;
+static int killed_in[PHASES], migrations, migrated, first_opens, recoveries, only_created;
+static int version; /* of the file's schema, as last seen; 0: no tables */
 static char why[2000];
 
 static p_child *start_child(uint64_t seed, int durability)
@@ -252,27 +252,31 @@ static void operate(luck *r)
     if (rc != EB_OK) snprintf(why, sizeof why, "between two kills: %s", eb_strerror(rc));
 }
 
-/* The file as version 1 had it, so that the next child migrates. */
-static void one_version_back(void)
+/* The file as an older version had it, so that the next child migrates. */
+static void to_older_version(luck *r)
 {
-    if (t_sql(path, "BEGIN; DROP TABLE IF EXISTS extra;"
-                    "UPDATE meta SET value=1 WHERE key='schema_version'; COMMIT", why, sizeof why))
-        return;
-    why[0] = 0;
+    sqlite3 *db = ledger_connect(&book, path);
+    int now;
+    T_MUST(db);
+    now = work_version(db);
+    version = now > 1 ? 1 + luck_below(r, now - 1) : 1;
+    if (work_back(db, version) != SQLITE_OK)
+        snprintf(why, sizeof why, "back to version %d: %s", version, sqlite3_errmsg(db));
+    sqlite3_close(db);
     migrations++;
 }
 
-/* The schema is whole: not there, version 1, or version 2 with what that adds. */
+/* The schema is whole: as it was before, no tables or an older version, or the latest. */
 static void check_schema(void)
 {
-    int64_t ours = count_of("SELECT count(*) FROM sqlite_schema WHERE name IN ('meta','event_log',"
-                            "'deliveries','finished','dead_letters','subscriptions','events')");
-    int64_t extra = count_of("SELECT count(*) FROM sqlite_schema WHERE name='extra'"), version = 0;
-    if (ours == 7) version = count_of("SELECT value FROM meta WHERE key='schema_version'");
-    if ((ours != 0 && ours != 7) || extra != (version == 2) || (ours && version < 1))
-        snprintf(why, sizeof why, "%d of 7 tables, version %d, %d new", (int)ours, (int)version,
-                 (int)extra);
-    only_created += ours == 0;
+    sqlite3 *db = ledger_connect(&book, path);
+    int was = version;
+    T_MUST(db);
+    version = work_schema(db, why, sizeof why);
+    sqlite3_close(db);
+    if (!why[0] && version != was && version != EBI_SCHEMA_LATEST)
+        snprintf(why, sizeof why, "schema version %d after %d", version, was);
+    only_created += version == 0;
 }
 
 /* Ten kills on one database. 0: something is wrong, see why. */
@@ -281,16 +285,19 @@ static int story(uint64_t seed, uint64_t number, int kills)
     luck r = luck_seeded(seed, number);
     static const int phases[10] = {OPENING, OPENING, OPENING, RUNNING, RUNNING,
                                    RUNNING, RUNNING, RUNNING, STOPPING, STOPPING};
-    int k, phase;
+    int k, phase, back;
     why[0] = 0;
+    version = 0;
     fresh_files();
     for (k = 0; k < kills && !why[0]; k++) {
         phase = k == 0 ? OPENING : phases[luck_below(&r, 10)];
+        back = 0;
         first_opens += k == 0;
-        if (k > 0 && count_of("SELECT value FROM meta WHERE key='schema_version'") > 0) {
+        if (version > 0) {
             if (luck_one_in(&r, 3)) operate(&r);
             if (!why[0] && luck_one_in(&r, 4)) {
-                one_version_back();
+                to_older_version(&r);
+                back = 1;
                 phase = OPENING;
             }
         }
@@ -300,6 +307,7 @@ static int story(uint64_t seed, uint64_t number, int kills)
         if (!why[0] && ledger_look(&book, path))
             snprintf(why, sizeof why, "after kill %d, %s: %s", k + 1, phase_names[phase], book.why);
         if (!why[0]) check_schema();
+        migrated += back && version == EBI_SCHEMA_LATEST;
     }
     if (!why[0] && ledger_check(&book, path, 0))
         snprintf(why, sizeof why, "in the end: %s", book.why);
@@ -325,9 +333,9 @@ TEST nothing_is_lost_by_kill_9(void)
         for (n = 1; n <= book.book->used; n++) acked += ledger_at(&book, n)->state == LEDGER_ACKED;
     }
     printf("killed %d times opening (%d the first time, %d before there were tables, %d with "
-           "something to recover, %d to migrate), %d running, %d stopping\n", killed_in[OPENING],
-           first_opens, only_created, recoveries, migrations, killed_in[RUNNING],
-           killed_in[STOPPING]);
+           "something to recover, %d to migrate, %d of them had), %d running, %d stopping\n",
+           killed_in[OPENING], first_opens, only_created, recoveries, migrations, migrated,
+           killed_in[RUNNING], killed_in[STOPPING]);
     ledger_total("kill -9", done, failures, "seed %llu; %lld events acknowledged of %lld",
                  (unsigned long long)arg_seed, (long long)acked, (long long)events);
     ASSERT_EQ_FMT(0, failures, "%d");

@@ -17,9 +17,6 @@
 **
 ** make -C tests quick T=power, then tests/build/plain/power
 */
-static int wal_pages = 1000; /* early checkpoints, so that a short workload has many */
-#define EB_WAL_PAGES wal_pages
-#define EBI_SCHEMA_TEST_STEP "CREATE TABLE @extra(seq INTEGER PRIMARY KEY, note TEXT)"
 #include "work.h"
 #include "cutvfs.h"
 #include <time.h>
@@ -46,7 +43,9 @@ typedef struct world {
     luck random;
     t_time time;
     eb_bus *bus;
+    int opened;    /* the last eb_open went well */
     int page_size;
+    int wal_pages; /* few: early checkpoints, so that a short workload has many */
     marks marks;
     int64_t first_point; /* after the first eb_start */
     int64_t cuts, second_cuts, points, lost, losing_cuts, unreadable;
@@ -138,10 +137,9 @@ static int announce(const char *type, char *payload, size_t cap)
     return work_announce(&w.book, type, pads[luck_below(&w.random, 6)], payload, cap);
 }
 
-static eb_result do_post(void)
+static eb_result do_post_of(const char *type)
 {
     char payload[6000];
-    const char *type = random_type();
     int n = announce(type, payload, sizeof payload);
     eb_id id;
     eb_result rc = eb_post(w.bus, type, payload, &id);
@@ -149,6 +147,8 @@ static eb_result do_post(void)
     expect("eb_post", rc);
     return rc;
 }
+
+static eb_result do_post(void) { return do_post_of(random_type()); }
 
 static void do_publish(void)
 {
@@ -340,12 +340,14 @@ static void begin(void)
     o.retry.max_retries = WORK_ATTEMPTS - 1;
     o.retry.base_delay_ms = 10;
     o.busy_timeout_ms = 50;
+    o.wal_pages = w.wal_pages;
     o.logger.func = t_quiet_func;
     o.clock.now_ms = t_now;
     o.clock.mono_ms = t_mono;
     o.clock.sleep_ms = sleep_ms;
     o.clock.user = &w.time;
     rc = eb_open(&w.bus, &o);
+    w.opened = rc == EB_OK;
     expect("eb_open", rc);
     if (rc == EB_OK) {
         rc = eb_subscribe(w.bus, "*", handler, NULL, NULL, NULL);
@@ -552,7 +554,7 @@ static void setting(int mode, uint64_t seed)
     luck r = luck_seeded(seed, 0);
     w.seed = seed;
     w.mode = mode;
-    wal_pages = pages[luck_below(&r, 3)];
+    w.wal_pages = pages[luck_below(&r, 3)];
     w.page_size = sizes[luck_below(&r, 3)];
     w.why[0] = 0;
 }
@@ -723,7 +725,7 @@ static int failed_writes(int safe_overwrite, int times)
         cv_disk *disk, *left;
         eb_result rc;
         setting(EB_DURABLE_FULL, 1);
-        wal_pages = 1000; /* so that closing the connection has something to write too */
+        w.wal_pages = 1000; /* so that closing the connection has something to write too */
         cv_disk_free(new_world());
         disk = cv_disk_new(safe_overwrite);
         boot(disk, 1);
@@ -759,7 +761,7 @@ static int lost_sync(int n, int restart, int pages, int64_t later, int mix)
     cv_disk *disk, *next;
     int i, reached;
     setting(EB_DURABLE_FULL, arg_seed);
-    wal_pages = pages;
+    w.wal_pages = pages;
     disk = new_world();
     boot(disk, 1);
     begin();
@@ -801,7 +803,7 @@ static int lost_checkpoint(int n, int mix)
     eb_id id;
     int i, number, reached;
     setting(EB_DURABLE_NORMAL, arg_seed);
-    wal_pages = 6;
+    w.wal_pages = 6;
     disk = new_world();
     boot(disk, 1);
     begin();
@@ -826,41 +828,78 @@ static int lost_checkpoint(int n, int mix)
 
 /* ---- migration ------------------------------------------------------------------------------- */
 
-/* One number from the mounted disk; -1 if it cannot be had. */
-static int64_t number(const char *sql)
+/* Puts the live rows of the mounted disk in words, and returns the version of its schema. Of a file
+** of version 1 it tells what version 2 must make of the rows: all that they say but this: a suspect
+** waits for no time, and what was set to processing by hand is marked. */
+static int live_rows(char *text, size_t cap)
 {
+    static const char *const own[] = {
+        "iif(suspect AND status='pending' AND token IS NULL AND (due_ms IS NULL OR snoozes=0),"
+        "'alone',iif(status='processing' AND token IS NULL AND due_ms IS NULL,'by hand',due_ms))",
+        "CASE apart WHEN 1 THEN 'alone' WHEN 2 THEN 'by hand' ELSE due_ms END"};
     sqlite3 *db = NULL;
     sqlite3_stmt *s = NULL;
-    int64_t value = -1;
-    if (sqlite3_open_v2(PATH, &db, SQLITE_OPEN_READWRITE, "cut") == SQLITE_OK &&
-        sqlite3_prepare_v2(db, sql, -1, &s, NULL) == SQLITE_OK && sqlite3_step(s) == SQLITE_ROW)
-        value = sqlite3_column_int64(s, 0);
+    char sql[800];
+    int version;
+    T_MUST(sqlite3_open_v2(PATH, &db, SQLITE_OPEN_READWRITE, "cut") == SQLITE_OK);
+    version = work_schema(db, w.why, sizeof w.why);
+    snprintf(sql, sizeof sql,
+             "SELECT group_concat(format('%%d %%s %%d-%%d/%%d %%d %%s %%s %%s %%s %%s %%s;',seq,"
+             "status,attempts,failed,max_attempts,snoozes,born,owner,errors,ordering_key,"
+             "ifnull(retried_at,'')||token,%s),' ') FROM (SELECT * FROM deliveries ORDER BY seq)",
+             own[version > 1]);
+    text[0] = 0;
+    if (version > 0 && sqlite3_prepare_v2(db, sql, -1, &s, NULL) == SQLITE_OK &&
+        sqlite3_step(s) == SQLITE_ROW)
+        snprintf(text, cap, "%s", ledger_text(s, 0));
     sqlite3_finalize(s);
     sqlite3_close(db);
-    return value;
+    return version;
 }
 
-/* A disk with some events in a file of schema version 1: this build's version 2, taken back. */
+static char old_rows[8000];
+
+/* A disk with some events in a file of schema version 1. Of the live ones some wait for nothing, one
+** for its retry, one snoozes, two are to be run alone after a crash among others, and one was set to
+** processing by hand. */
 static cv_disk *old_version(void)
 {
     cv_disk *disk;
     sqlite3 *db = NULL;
+    int i;
     setting(EB_DURABLE_FULL, arg_seed);
     disk = new_world();
-    live(disk, 1, 6);
+    boot(disk, 1);
+    begin();
+    work(6);
+    do_post_of("bad");
+    do_post_of("nap");
+    expect("eb_pump", eb_pump(w.bus, EB_NONE, NULL));
+    for (i = 0; i < 6; i++) do_post();
+    expect("eb_shutdown", eb_shutdown(w.bus));
+    eb_destroy(w.bus);
+    w.bus = NULL;
     T_MUST(sqlite3_open_v2(PATH, &db, SQLITE_OPEN_READWRITE, "cut") == SQLITE_OK);
-    T_MUST(sqlite3_exec(db, "DROP TABLE extra; UPDATE meta SET value=1 WHERE key='schema_version'",
+    T_MUST(sqlite3_exec(db, "UPDATE deliveries SET apart=1,due_ms=NULL"
+                            " WHERE seq>(SELECT max(seq)-2 FROM deliveries);"
+                            "UPDATE events SET status='processing'"
+                            " WHERE seq=(SELECT max(seq)-2 FROM deliveries)",
                         NULL, NULL, NULL) == SQLITE_OK);
+    T_MUST(work_back(db, 1) == SQLITE_OK);
     sqlite3_close(db);
+    T_MUST(live_rows(old_rows, sizeof old_rows) == 1);
+    T_MUST(strstr(old_rows, "alone") && strstr(old_rows, "by hand"));
     return disk;
 }
 
-/* The migration of a copy, cut at a point; *points: how many there are until it is through. */
-static void migrate(const cv_disk *old, int64_t cut, int mix, int64_t *points)
+/* The migration of a copy, cut at a point; *points: how many there are until it is through. Returns
+** the version that the cut left, as far as that is what eb_open left. */
+static int migrate(const cv_disk *old, int64_t cut, int mix, int64_t *points)
 {
     luck r = luck_seeded(arg_seed, (uint64_t)(500 + cut * 4 + mix));
     cv_disk *disk = cv_survivor(old, CV_KEEP, NULL), *left;
-    int64_t version, there;
+    char rows[sizeof old_rows];
+    int version;
     disk->cut_at = cut;
     boot(disk, 2);
     begin();
@@ -871,13 +910,14 @@ static void migrate(const cv_disk *old, int64_t cut, int mix, int64_t *points)
     cv_disk_free(disk);
     survey(left);
     cv_mounted = left;
-    version = number("SELECT value FROM meta WHERE key='schema_version'");
-    there = number("SELECT count(*) FROM sqlite_schema WHERE name='extra'");
-    if (version < 1 || there != version - 1)
-        bad("version %d with %d new tables", (int)version, (int)there);
+    version = live_rows(rows, sizeof rows);
+    if (!w.why[0] && version != 1 && version != EBI_SCHEMA_LATEST)
+        bad("version %d, neither old nor new", version);
+    if (!w.opened && strcmp(rows, old_rows) != 0) bad("not %s\nbut %s", old_rows, rows);
     if (!w.why[0] && ledger_check(&w.book, PATH, 0)) bad("in the end: %s", w.book.why);
-    if (number("SELECT value FROM meta WHERE key='schema_version'") != 2) bad("not migrated");
+    if (!w.why[0] && live_rows(rows, sizeof rows) != EBI_SCHEMA_LATEST) bad("not migrated");
     cv_disk_free(left);
+    return w.opened ? 0 : version;
 }
 
 static void fresh_totals(void)
@@ -1037,7 +1077,7 @@ TEST a_migration_is_cut_and_is_whole_or_not_there(void)
     ledger_book *saved = (ledger_book *)malloc(w.book.bytes);
     marks saved_marks = w.marks;
     int64_t cut, points = 0;
-    int mix;
+    int mix, left, seen[2] = {0, 0};
     T_MUST(saved);
     memcpy(saved, w.book.book, w.book.bytes);
     ASSERT_STR_EQ("", w.why);
@@ -1049,12 +1089,14 @@ TEST a_migration_is_cut_and_is_whole_or_not_there(void)
         mix = (int)(cut % CV_MIXES);
         memcpy(w.book.book, saved, w.book.bytes);
         w.marks = saved_marks;
-        migrate(old, (cut - 1) / CV_MIXES + 1, mix, &unused);
+        left = migrate(old, (cut - 1) / CV_MIXES + 1, mix, &unused);
+        if (left > 0) seen[left == EBI_SCHEMA_LATEST]++;
         if (w.why[0])
             fprintf(stderr, "cut %d, outcome %d: %s\n", (int)((cut - 1) / CV_MIXES + 1), mix,
                     w.why);
     }
     ASSERT_STR_EQ("", w.why);
+    ASSERTm("the cuts left but one version", seen[0] > 10 && seen[1] > 0);
     free(saved);
     cv_disk_free(old);
     PASS();

@@ -442,9 +442,12 @@ static void scene_inspect(eb_store *store)
 {
     eb_event_list list;
     eb_stats stats;
+    eb_query all;
+    memset(&all, 0, sizeof all);
+    all.want_total = 1;
     if (CALL(eb_get(store, scene_id(1), &list)) == EB_OK) scene_list("eb_get", &list, 1, 1);
     eb_event_list_free(&list);
-    if (CALL(eb_log_read(store, NULL, &list)) == EB_OK) scene_list("eb_log_read", &list, 5, 1);
+    if (CALL(eb_log_read(store, &all, &list)) == EB_OK) scene_list("eb_log_read", &list, 5, 1);
     eb_event_list_free(&list);
     if (CALL(eb_dlq_list(store, NULL, &list)) == EB_OK) scene_list("eb_dlq_list", &list, 2, 4);
     eb_event_list_free(&list);

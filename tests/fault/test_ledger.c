@@ -144,8 +144,6 @@ static const struct { const char *sql, *complaint; } damage[] = {
     {"INSERT INTO finished VALUES(99,1,NULL,'')", "there are rows without an event"},
     {"INSERT INTO deliveries(seq,status) VALUES(99,'pending')", "there are rows without an event"},
     {"UPDATE meta SET value=1 WHERE key='removed'", "eb_stats_get 2+0+2+2, rows 2+0+3+2"},
-    /* a claim under somebody's lease that never ends */
-    {"UPDATE deliveries SET status='processing',token=5,lease_ms=9e15 WHERE seq=6", "eb_drain"},
     {"UPDATE deliveries SET due_ms=9e15 WHERE seq=6", "eb_drain"},
     {"UPDATE meta SET value=99 WHERE key='schema_version'", "eb_open after the fault"},
     {"DROP INDEX deliveries_due", "eb_open after the fault"},
