@@ -953,6 +953,7 @@ EB_API int eb_match(const char *pattern, const char *type);
 #define EBI_KEY_STEP 256         /* rows of one key brought into line in one commit */
 #define EBI_SLICE 1000           /* rows looked at in one commit */
 #define EBI_DAY_MS INT64_C(86400000)
+#define EBI_STATS_WAIT_US 50000 /* figures wait no longer for the writer */
 
 #if defined(_WIN32)
 #define EBI_WIN32 1
@@ -1828,7 +1829,7 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
 /* What the engine wants to know of a live event; see ebi_entry_load(). */
 #define EBI_SQL_LOAD                                                                               \
     "SELECT d.seq,d.failed,d.apart,d.born,d.retried_at,d.snoozes,d.due_ms,l.created_at,l.id,"      \
-    "l.type,l.payload,l.metadata,l.ordering_key,l.idempotency_key,l.producer,d.errors"             \
+    "l.type,l.payload,l.metadata,l.ordering_key,l.idempotency_key,l.producer,d.errors,d.status"    \
     " FROM @deliveries AS d JOIN @event_log AS l ON l.seq=d.seq "
 
 /* A row that nobody works on and that waits for nothing but a worker, or its key's turn. */
@@ -1845,7 +1846,7 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
 
 /* The fence of whatever begins with a copy in memory: the row is still what was read of it. */
 #define EBI_SQL_FENCE                                                                              \
-    "seq=?1 AND token IS NULL AND failed=?7 AND snoozes=?8 AND ifnull(apart,0)=?10"                \
+    "seq=?1 AND token IS NULL AND failed=?7 AND snoozes=?8 AND status=?6 AND ifnull(apart,0)=?10"  \
     " AND ifnull(due_ms,0)<=?11"
 
 /* The same for one that nobody matches and that the policy may end: never tried in this start. */
@@ -1930,7 +1931,7 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
              "max_attempts=?9,due_ms=NULL,aside=0,apart=NULL,updated_at=?5 WHERE " EBI_SQL_FENCE)  \
     X(CLAIM_PLAIN, "UPDATE @deliveries SET status='processing',attempts=failed+?3,token=?2,owner=?4,"\
                    "max_attempts=?9,updated_at=?5 WHERE seq=?1 AND " EBI_SQL_PLAIN_ROW             \
-                   " AND failed=?7 AND snoozes=?8")                                                \
+                   " AND failed=?7 AND snoozes=?8 AND status=?6")                                                \
     X(COUNT_ATTEMPT, "UPDATE @deliveries SET attempts=failed+1 WHERE seq=?1")                      \
     X(PARK, "UPDATE @deliveries SET status='pending',due_ms=NULL,aside=?3 WHERE " EBI_SQL_FENCE)   \
     X(CLAIMS, "SELECT seq,token FROM @deliveries WHERE token IS NOT NULL ORDER BY seq")            \
@@ -1997,7 +1998,7 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
     X(SUB_DELETE, "DELETE FROM @subscriptions WHERE id=?1")                                        \
     X(SUB_CLEAR, "DELETE FROM @subscriptions WHERE name IS NULL")                                  \
     /* inspector */                                                                                \
-    X(STATE, "SELECT l.id,(SELECT 1 FROM @deliveries WHERE seq=l.seq),"                            \
+    X(STATE, "SELECT l.id,(SELECT status FROM @deliveries WHERE seq=l.seq),"                       \
              "(SELECT 1 FROM @dead_letters WHERE subscription='' AND seq=l.seq)"                   \
              " FROM @event_log AS l WHERE l.seq=?1")                                               \
     X(GET, EBI_SQL_LIST_LOG " FROM @event_log AS l" EBI_SQL_LIST_JOIN "WHERE l.seq=?1 AND l.id=?2") \
@@ -3024,6 +3025,25 @@ EBI_FN eb_result ebi_schema_encoding(ebi_db *db)
     return result;
 }
 
+/* A table `namespaces` that is there already is ours, or the file is somebody else's. */
+EBI_FN eb_result ebi_schema_registry(ebi_db *db)
+{
+    int there = 0;
+    sqlite3_stmt *s = NULL;
+    int rc = sqlite3_prepare_v2(db->handle, "SELECT count(*) FROM sqlite_schema WHERE name="
+                                            "'namespaces' COLLATE NOCASE", -1, &s, NULL);
+    if (rc == SQLITE_OK && (rc = sqlite3_step(s)) == SQLITE_ROW) there = sqlite3_column_int(s, 0);
+    sqlite3_finalize(s);
+    if (rc != SQLITE_ROW) return ebi_db_error(db, rc, "reading");
+    if (!there) return EB_OK;
+    s = NULL;
+    rc = sqlite3_prepare_v2(db->handle, "SELECT ns,created_at,metadata FROM namespaces", -1, &s, NULL);
+    sqlite3_finalize(s);
+    if (rc == SQLITE_OK) return EB_OK;
+    if ((rc & 0xFF) != SQLITE_ERROR) return ebi_db_error(db, rc, "reading");
+    return ebi_error(EB_ERR_SCHEMA, "%s: the table namespaces is somebody else's", db->store->path);
+}
+
 /* The version of the file's schema: 0 = none of it is there. EB_ERR_SCHEMA: not ours, or newer. */
 EBI_FN eb_result ebi_schema_look(eb_store *store, ebi_db *db, int64_t *version)
 {
@@ -3033,6 +3053,7 @@ EBI_FN eb_result ebi_schema_look(eb_store *store, ebi_db *db, int64_t *version)
     eb_result result = ebi_schema_encoding(db);
     *version = 0;
     if (result == EB_OK) result = ebi_schema_find(store, db, &found, &wrong);
+    if (result == EB_OK && found == 0) result = ebi_schema_registry(db);
     if (result != EB_OK || found == 0) return result;
     rc = (found & 1) && !(wrong && strcmp(wrong, "meta") == 0)
              ? ebi_schema_meta(store, db, "schema_version", version) : SQLITE_ERROR;
@@ -3305,6 +3326,14 @@ EBI_FN eb_result ebi_store_basics(const eb_options *o, eb_allocator *allocator, 
     if (!o || !o->path || !o->path[0]) return ebi_error(EB_ERR_ARG, "options.path is missing");
     if (!o->clock.now_ms != !o->clock.mono_ms || !o->clock.now_ms != !o->clock.sleep_ms)
         return ebi_error(EB_ERR_ARG, "options.clock needs all three functions or none");
+    if (o->shared || o->lease_ms || o->retention_ms || o->max_bytes || o->node_description ||
+        o->node_metadata || o->on_delivery.before || o->on_delivery.after || o->on_delivery.user)
+        return ebi_error(EB_ERR_ARG, "shared, lease_ms, retention_ms, max_bytes, node_description, "
+                         "node_metadata and on_delivery are for later versions: leave them zero");
+    if (o->wal_pages < EB_NONE) return ebi_error(EB_ERR_ARG, "options.wal_pages is negative");
+    if ((o->node_id && !ebi_text_name_len(o->node_id, EBI_KEY_MAX)) ||
+        (o->node_name && strlen(o->node_name) > EBI_KEY_MAX))
+        return ebi_error(EB_ERR_ARG, "node_id or node_name is not 1 to 255 bytes of text");
     return ebi_store_sqlite();
 }
 
@@ -3442,6 +3471,7 @@ EBI_FN eb_result ebi_engine_resync(eb_store *store);
 EBI_FN int ebi_keeper_checkpoints(eb_store *store);
 EBI_FN int ebi_engine_started(eb_store *store);
 EBI_FN void ebi_engine_undone(eb_store *store);
+EBI_FN void ebi_depths_end(eb_store *store, eb_result rc);
 EBI_FN ebi_cond *ebi_engine_wake(eb_store *store);
 
 EBI_FN void ebi_req_init(ebi_req *r, eb_result (*func)(eb_store *, void *),
@@ -3602,6 +3632,7 @@ EBI_FN eb_result ebi_writer_transaction(eb_store *store, ebi_req *list, int leve
         ebi_db_rollback(store, &store->writer);
         ebi_engine_undone(store);
     }
+    ebi_depths_end(store, rc);
     if (!sqlite3_get_autocommit(store->writer.handle)) store->must_reopen = 1; /* closing does it */
     return rc;
 }
@@ -3644,7 +3675,7 @@ EBI_FN void ebi_writer_checkpoint(eb_store *store)
 ** Lock held. */
 EBI_FN void ebi_writer_say_wal(eb_store *store, int64_t bytes)
 {
-    if (!store->wal_said && bytes > EBI_WAL_MOST) {
+    if (!store->wal_said && bytes > EBI_WAL_MOST + EBI_WAL_MOST / 2) {
         store->wal_said = 1;
         ebi_log_later(store, EB_LOG_WARN, "the WAL grows: a reader holds an old state of the file",
                       "%s-wal: %lld bytes; a transaction that was begun and not ended?",
@@ -3696,7 +3727,9 @@ EBI_FN void ebi_writer_look_at_wal(eb_store *store)
     if (pages == EB_NONE || pages > most) pages = most;
     if (store->wal_said && pages > EBI_WAL_PAGES) pages = EBI_WAL_PAGES; /* is the reader gone? */
     if (store->wal_frames - store->wal_done < pages) return;
-    if (store->wal_frames < 4 * pages && ebi_keeper_checkpoints(store)) return;
+    if (store->wal_frames < (pages < most ? 4 * pages : pages + pages / 4) &&
+        ebi_keeper_checkpoints(store))
+        return;
     store->wal_done = store->wal_frames;
     ebi_mutex_unlock(&store->lock);
     ebi_writer_checkpoint(store);
@@ -3950,6 +3983,10 @@ EBI_FN eb_result ebi_snapshot_enter(eb_store *store, ebi_db **db)
 EBI_FN void ebi_snapshot_leave(eb_store *store, ebi_db *db)
 {
     ebi_db_rollback(store, db);
+    if (db->handle && !sqlite3_get_autocommit(db->handle)) { /* no memory for it: closing ends it */
+        if (db == &store->writer) store->must_reopen = 1;
+        else ebi_db_close(db);
+    }
     ebi_reader_leave(store, db);
 }
 
@@ -4034,6 +4071,7 @@ typedef struct ebi_entry {
     size_t bytes;
     int64_t seq, token, born, created_at_ms;
     int failed, snoozes, suspect; /* as read from the row: see EBI_SQL_FENCE */
+    int waits;                    /* status processing though nobody works on it */
     int retried;                  /* from the dead-letter queue, or snoozed */
     int counted;                  /* the claim spent an attempt (failed + 1) */
     int64_t epoch;                /* of its claim */
@@ -4106,6 +4144,8 @@ typedef struct ebi_window {
     int disk_more;               /* there are rows above cursor */
     /* a lap over what was parked: (lap_at, lap_end], then (0, lap_again] */
     int64_t lap_at, lap_end, lap_again;
+    int64_t lap_rest_us; /* with other work it takes a twentieth of the time: not before this */
+    int lap_busy;        /* there was other work since its last slice */
     int64_t epoch;     /* of `aside`: grows with every lap, and with every start */
     ebi_types parked;  /* types that nobody matched */
     ebi_types held;    /* types of events that wait, with others of their key behind them */
@@ -4113,6 +4153,16 @@ typedef struct ebi_window {
     int suspects;      /* there may be some above suspect_at */
     int64_t suspect_at, rest_us; /* until rest_us the others run */
 } ebi_window;
+
+/* How many lives there are, kept beside the rows: counting a million takes 40 ms. What a transaction
+** changes is collected in bus->delta and added when it is committed, so the sum is right for as long
+** as nobody else writes; `version` says who wrote last (PRAGMA data_version of the writer). */
+typedef struct ebi_depths {
+    int64_t pending, processing, dead; /* dead: unnamed lives */
+    int64_t others;                    /* dead letters of others */
+    int known;
+    int64_t version, counts; /* counts: how often one was begun */
+} ebi_depths;
 
 enum { EBI_KEY_BUCKETS = 256, EBI_PASSED = 1024 };
 #define EBI_PASSED_MANY UINT64_MAX
@@ -4169,6 +4219,8 @@ struct eb_bus {
     int64_t published, delivered, failed_attempts, died, stale, unmatched;
     /* whoever leads the writer */
     int64_t claimed_to; /* as in meta: no row above it was ever claimed; 0: not known */
+    ebi_depths depths; /* under the lock */
+    ebi_depths delta;
     uint64_t passed[EBI_PASSED]; /* under the lock: see ebi_passed_add() */
     int64_t passed_to;
     int64_t live, live_seq, live_us; /* max_pending: an upper bound of live rows, see >>publish */
@@ -4179,6 +4231,54 @@ struct eb_bus {
 static const char ebi_no_memory_error[] = "\"out of memory while recording this error\"";
 
 EBI_FN eb_bus *ebi_bus_of(eb_store *store) { return store->bus; }
+
+/* ---- depths ---- */
+
+/* Inside a transaction: so many more, or less, of each. By the leader. */
+EBI_FN void ebi_depths_add(eb_store *store, int64_t pending, int64_t processing, int64_t dead)
+{
+    eb_bus *bus = ebi_bus_of(store);
+    if (!bus) return;
+    bus->delta.pending += pending;
+    bus->delta.processing += processing;
+    bus->delta.dead += dead;
+}
+
+/* The transaction is over; rc: EB_OK if it was committed. By the leader, no lock held. */
+EBI_FN void ebi_depths_end(eb_store *store, eb_result rc)
+{
+    eb_bus *bus = ebi_bus_of(store);
+    if (!bus) return;
+    ebi_mutex_lock(&store->lock);
+    if (rc == EB_OK) {
+        bus->depths.pending += bus->delta.pending;
+        bus->depths.processing += bus->delta.processing;
+        bus->depths.dead += bus->delta.dead;
+    }
+    if (rc == EB_ERR_UNKNOWN) bus->depths.known = 0, bus->depths.counts++;
+    ebi_mutex_unlock(&store->lock);
+    memset(&bus->delta, 0, sizeof bus->delta);
+}
+
+/* Memory and rows may differ: they have to be counted. Lock held. */
+EBI_FN void ebi_depths_forget(eb_bus *bus)
+{
+    bus->depths.known = 0;
+    bus->depths.counts++;
+}
+
+/* Whether they are right at this moment, in the transaction that is open on the writer. By the leader,
+** no lock held. */
+EBI_FN int ebi_depths_exact(eb_bus *bus, ebi_depths *out)
+{
+    eb_store *store = &bus->store;
+    int64_t version = 0;
+    int rc = ebi_db_number(store, &store->writer, EBI_SQL_DATA_VERSION, &version);
+    ebi_mutex_lock(&store->lock);
+    *out = bus->depths;
+    ebi_mutex_unlock(&store->lock);
+    return rc == SQLITE_OK && out->known && out->version == version;
+}
 
 /* ---- entries ---- */
 
@@ -4299,6 +4399,12 @@ EBI_FN void ebi_list_free(eb_store *store, ebi_list *list)
     while ((e = ebi_list_pop(list)) != NULL) ebi_entry_drop(store, e);
 }
 
+EBI_FN eb_status ebi_status_of(const char *text)
+{
+    if (!text || text[0] == 'p') return text && text[1] == 'r' ? EB_PROCESSING : EB_PENDING;
+    return text[1] == 'l' ? EB_DLQ : EB_DONE;
+}
+
 EBI_FN const char *ebi_column(sqlite3_stmt *s, int i)
 {
     return (const char *)sqlite3_column_text(s, i);
@@ -4329,7 +4435,7 @@ EBI_FN ebi_entry *ebi_entry_load(eb_store *store, sqlite3_stmt *s, int *rc)
     int64_t seq = ebi_column_within(s, 0, "deliveries.seq", 1, EBI_SEQ_MAX, &bad);
     int64_t failed = ebi_column_within(s, 1, "deliveries.failed", 0, INT32_MAX - 1, &bad);
     int64_t snoozes = ebi_column_within(s, 5, "deliveries.snoozes", 0, INT32_MAX - 1, &bad);
-    EB_ASSERT(sqlite3_column_count(s) == 16);
+    EB_ASSERT(sqlite3_column_count(s) == 17);
     *rc = SQLITE_CORRUPT;
     ebi_column_within(s, 2, "deliveries.apart", 0, 2, &bad);
     ebi_column_within(s, 6, "deliveries.due_ms", 0, INT64_MAX, &bad);
@@ -4358,6 +4464,7 @@ EBI_FN ebi_entry *ebi_entry_load(eb_store *store, sqlite3_stmt *s, int *rc)
     e->failed = (int)failed;
     e->snoozes = (int)snoozes;
     e->suspect = sqlite3_column_int(s, 2) == 1;
+    e->waits = ebi_status_of(ebi_column(s, 16)) == EB_PROCESSING;
     e->born = sqlite3_column_int64(s, 3);
     e->retried = sqlite3_column_type(s, 4) != SQLITE_NULL || snoozes > 0;
     e->created_at_ms = ebi_time_parse(ebi_column(s, 7));
@@ -4531,6 +4638,14 @@ EBI_FN eb_result ebi_engine_hopeless(const eb_bus *bus)
 /* ---- the window ---- */
 
 EBI_FN int ebi_window_lapping(const ebi_window *w) { return w->lap_end > 0; }
+
+/* Whether the lap goes on now. Who pumps wants everything looked at. */
+EBI_FN int ebi_window_lap_now(const eb_bus *bus)
+{
+    const ebi_window *w = &bus->win;
+    return ebi_window_lapping(w) &&
+           (!bus->workers || !w->lap_busy || ebi_mono_us(&bus->store) >= w->lap_rest_us);
+}
 
 /* Everything in memory that was not claimed is forgotten: the scan will read it again. Lock held. */
 EBI_FN void ebi_window_forget(eb_bus *bus)
@@ -4755,6 +4870,10 @@ EBI_FN int ebi_outcome_apply(eb_store *store, ebi_entry *e, const char *now)
         rc = ebi_end_run(store, EBI_SQL_SNOOZE, &end, &changed);
     }
     e->stale = !changed;
+    if (rc == SQLITE_OK && changed) {
+        int back = !over && e->outcome != EBI_OUT_RETRY && e->failed == 0;
+        ebi_depths_add(store, back, -(over || back), e->outcome == EBI_OUT_DEAD);
+    }
     if (rc != SQLITE_OK || !e->ordering_key) return rc;
     if (!over && !e->stale && e->due_ms == EBI_NOT_DUE)
         ebi_passed_add(ebi_bus_of(store), e->ordering_key, e->seq); /* it is in line again */
@@ -5120,9 +5239,12 @@ EBI_FN int ebi_publish_count(eb_bus *bus, int64_t last_seq)
 EBI_FN eb_result ebi_publish_cap(eb_bus *bus, int64_t count, int64_t last_seq)
 {
     eb_store *store = &bus->store;
+    ebi_depths d;
     int64_t live;
-    int rc = SQLITE_OK, tries;
-    for (tries = 0; tries < 2; tries++) {
+    int rc = SQLITE_OK, tries, exact = ebi_depths_exact(bus, &d);
+    live = d.pending + d.processing + bus->delta.pending + bus->delta.processing;
+    if (exact && live + count <= bus->max_pending) return EB_OK;
+    for (tries = 0; tries < 2 && !exact; tries++) {
         ebi_mutex_lock(&store->lock);
         if (bus->live_us != 0) bus->live += last_seq - bus->live_seq; /* by others */
         live = bus->live;
@@ -5325,6 +5447,8 @@ EBI_FN int ebi_publish_one(eb_bus *bus, ebi_publish *p, size_t i, int64_t seq, i
         e->due_ms = due;
     }
     if (due && (p->due_ms == 0 || due < p->due_ms)) p->due_ms = due;
+    if (birth != EBI_BORN_DONE && birth != EBI_BORN_DEAD) ebi_depths_add(store, !token, token != 0, 0);
+    if (birth == EBI_BORN_DEAD) ebi_depths_add(store, 0, 0, 1);
     rc = ebi_publish_log_row(store, m, seq, id, due, now);
     if (rc == SQLITE_OK && token) rc = ebi_claim_mark(bus, seq);
     if (rc == SQLITE_OK && birth == EBI_BORN_DONE) return ebi_finish_insert(store, seq, 0, now);
@@ -5797,7 +5921,8 @@ typedef struct ebi_claim {
     int64_t next_due_ms, now_ms;
     int apart;    /* bits of EBI_SQL_ANY_APART */
     int suspects; /* a walk met one */
-    int lapped;   /* the lap came to its end */
+    int lap_slice, lapped; /* it took a slice of the lap, which came to its end */
+    int64_t began_us;
     int waits;    /* what is due waits for its key's turn or for nobody */
     int ended;    /* how many live rows are gone */
     int walked;   /* rows of keys looked at or moved: EBI_SLICE is enough for one commit */
@@ -5840,6 +5965,7 @@ EBI_FN int ebi_claim_fenced(eb_store *store, const ebi_claim *c, int index, cons
         ebi_bind_text(s, 5, c->now);
         sqlite3_bind_int(s, 9, attempts);
     }
+    ebi_bind_text(s, 6, e->waits ? "processing" : "pending");
     sqlite3_bind_int(s, 7, e->failed);
     sqlite3_bind_int(s, 8, e->snoozes);
     if (index != EBI_SQL_CLAIM_PLAIN) {
@@ -5848,6 +5974,8 @@ EBI_FN int ebi_claim_fenced(eb_store *store, const ebi_claim *c, int index, cons
     }
     rc = ebi_db_step(s);
     *won = rc == SQLITE_OK && sqlite3_changes(store->writer.handle) == 1;
+    if (*won && index == EBI_SQL_PARK) ebi_depths_add(store, e->waits, -e->waits, 0);
+    else if (*won) ebi_depths_add(store, -!e->waits, !e->waits, 0);
     return rc;
 }
 
@@ -5888,6 +6016,7 @@ EBI_FN int ebi_claim_park(eb_store *store, ebi_claim *c, const ebi_entry *e, int
     *fate = EBI_CLAIM_LEFT;
     ebi_mutex_lock(&store->lock);
     ebi_types_add(bus, &bus->win.parked, e->type);
+    if (ebi_subs_match(bus, e->type, &won) != match) bus->rescan |= 1; /* somebody has come since */
     if (match == EBI_MATCH_PAUSED) bus->win.parked_paused = 1;
     else if (!bus->unmatched_said) {
         bus->unmatched_said = c->warn = 1;
@@ -5926,6 +6055,7 @@ EBI_FN int ebi_claim_unmatched(eb_store *store, ebi_claim *c, ebi_entry *e, int 
         rc = ebi_end_run(store, EBI_SQL_DELETE_FRESH, &end, &gone);
     if (rc != SQLITE_OK || !gone) return rc;
     *fate = EBI_CLAIM_TAKEN;
+    ebi_depths_add(store, -1, 0, bus->on_unmatched == EB_UNMATCHED_DLQ);
     c->ended++;
     ebi_list_push(bus->on_unmatched == EB_UNMATCHED_DLQ ? &c->dead : &c->done, e);
     return bus->on_unmatched == EB_UNMATCHED_DLQ ? SQLITE_OK
@@ -6335,6 +6465,7 @@ EBI_FN int ebi_claim_scan(eb_store *store, ebi_claim *c)
     if (!c->more && c->lap_end > 0) {
         rc = ebi_claim_rows(store, c, c->lap_at, c->lap_end, &c->lap_at, &more);
         c->lapped = !more;
+        c->lap_slice = 1;
         return rc;
     }
     if (!c->more) return SQLITE_OK;
@@ -6436,7 +6567,12 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
     if (c->cursor > w->cursor) w->cursor = c->cursor;
     w->disk_more |= c->more;
     w->next_due_ms = c->next_due_ms;
-    if (ebi_window_lapping(w) && c->epoch == w->epoch) ebi_window_lapped(w, c->lap_at, c->lapped);
+    if (c->lap_slice) { /* a slice of the lap */
+        w->lap_rest_us = ebi_mono_us(store) + 19 * (ebi_mono_us(store) - c->began_us);
+        w->lap_busy = 0;
+    }
+    if (c->lap_slice && c->epoch == w->epoch) ebi_window_lapped(w, c->lap_at, c->lapped);
+    if (ebi_window_lapping(w)) ebi_keeper_by(bus, w->lap_rest_us);
     w->suspect_at = c->suspect_at;
     if (c->alone) w->suspects = c->suspects;
     else if (c->suspects) w->suspects = 1, w->suspect_at = 0;
@@ -6470,7 +6606,7 @@ EBI_FN int ebi_claim_what(eb_bus *bus)
     int others, busy;
     if (bus->state != EBI_STARTED || bus->claiming || bus->solo) return EBI_CLAIM_NOTHING;
     if (bus->retry_at_us && ebi_mono_us(&bus->store) < bus->retry_at_us) return EBI_CLAIM_NOTHING;
-    others = w->ready.head || w->disk_more || bus->looks.head || ebi_window_lapping(w) ||
+    others = w->ready.head || w->disk_more || bus->looks.head || ebi_window_lap_now(bus) ||
              w->next_due_ms <= ebi_now_ms(&bus->store);
     if (!w->suspects) return others ? EBI_CLAIM_OTHERS : EBI_CLAIM_NOTHING;
     busy = bus->running || bus->claimed.head || bus->chained;
@@ -6493,7 +6629,8 @@ EBI_FN void ebi_claim_init(eb_bus *bus, ebi_claim *c)
     c->cursor = w->cursor;
     c->epoch = w->epoch;
     c->lap_at = w->lap_at;
-    c->lap_end = w->lap_end;
+    c->lap_end = ebi_window_lap_now(bus) ? w->lap_end : 0;
+    c->began_us = ebi_mono_us(&bus->store);
     c->suspect_at = w->suspect_at;
     c->next_due_ms = w->next_due_ms;
     if (c->alone) return;
@@ -6552,7 +6689,7 @@ EBI_FN void ebi_claim_reconsider(eb_bus *bus, const char *pattern, const ebi_typ
 {
     int i, wanted = set->overflow;
     for (i = 0; i < set->count && !wanted; i++) wanted = ebi_glob(pattern, set->at[i]);
-    if (bus->claiming) bus->rescan |= 1; /* it may decide so this very moment */
+    if (wanted && bus->claiming) bus->rescan |= 1; /* when it is through */
     else if (wanted) ebi_window_lap(bus);
 }
 
@@ -6684,6 +6821,7 @@ EBI_FN eb_result ebi_engine_resync(eb_store *store)
     ebi_mutex_lock(&store->lock);
     if (bus->claiming) bus->rescan = 2;
     else ebi_window_forget(bus);
+    ebi_depths_forget(bus);
     bus->win.disk_more = bus->win.suspects = 1;
     bus->win.next_due_ms = 0;
     ebi_cond_broadcast(&bus->work);
@@ -6936,7 +7074,6 @@ EBI_FN eb_result ebi_recover(eb_bus *bus)
     eb_store *store = &bus->store;
     ebi_recovery *r = (ebi_recovery *)ebi_alloc(&store->allocator, sizeof *r);
     eb_result rc;
-    EB_ASSERT(bus->state == EBI_STARTING);
     if (!r) return ebi_error(EB_ERR_NOMEM, "out of memory");
     memset(r, 0, sizeof *r);
     rc = ebi_writer_run(store, ebi_recover_begin, NULL, r, EB_DURABLE_NORMAL);
@@ -7154,6 +7291,7 @@ EBI_FN int ebi_attempt(eb_bus *bus, ebi_run *run, ebi_entry *e)
     run->next = bus->runs;
     bus->runs = run;
     bus->running++;
+    bus->win.lap_busy = 1;
     ebi_run_show(bus, run, e, ebi_now_ms(&bus->store));
     while (outcome == EBI_OUT_NONE && !run->lost && !e->revoked &&
            (sub = ebi_subs_next(bus, e->type, order)) != NULL) {
@@ -7578,6 +7716,8 @@ EBI_FN int ebi_keeper_due(eb_bus *bus, ebi_keeper *k)
 {
     int64_t wait_ms;
     if (bus->retry_at_us > k->now_us) ebi_keeper_again(k, bus->retry_at_us);
+    if (ebi_window_lapping(&bus->win) && bus->win.lap_rest_us > k->now_us)
+        ebi_keeper_again(k, bus->win.lap_rest_us);
     if (bus->state == EBI_STARTED && bus->idle > 0 && ebi_claim_due_now(bus)) {
         ebi_cond_signal(&bus->work);
     } else if (bus->win.next_due_ms != INT64_MAX) {
@@ -7625,8 +7765,9 @@ EBI_FN eb_result ebi_pump_enter(eb_bus *bus)
 {
     if (bus->state < EBI_STARTED) return ebi_error(EB_ERR_STATE, "the bus is not started");
     if (bus->state != EBI_STARTED) return ebi_error(EB_ERR_SHUTDOWN, "the bus is shut down");
-    if (bus->pumping && ebi_thread_same(bus->pump_thread, ebi_thread_self()))
-        return ebi_error(EB_ERR_STATE, "not inside a handler");
+    if (ebi_inside(bus) ||
+        (bus->pumping && ebi_thread_same(bus->pump_thread, ebi_thread_self())))
+        return ebi_error(EB_ERR_STATE, "not inside a handler or logger");
     if (bus->pumping) return ebi_error(EB_ERR_STATE, "another thread is pumping");
     bus->pumping = 1;
     bus->pump_thread = ebi_thread_self();
@@ -7661,15 +7802,16 @@ EBI_FN void ebi_pump_leave(eb_bus *bus)
     ebi_cond_broadcast(&bus->news);
 }
 
-/* Runs one event if one is due, or looks for some. Lock held on entry and exit. Returns 0 if there
-** was nothing to do, 1 if it only looked, 2 if it ran one. */
-EBI_FN int ebi_pump_one(eb_bus *bus)
+/* Runs one event if one is due and the deadline (monotonic ms) is not over, or looks for some. Lock
+** held on entry and exit. Returns 0 if there was nothing to do, 1 if it only looked, 2 if it ran one. */
+EBI_FN int ebi_pump_one(eb_bus *bus, int64_t deadline_ms)
 {
     ebi_entry *e = ebi_claim_start(bus);
     EB_ASSERT(bus->pumping && !bus->workers);
     if (!e && !ebi_claim_due_now(bus)) return 0;
     if (!e) {
         ebi_claim_some(bus);
+        if (ebi_mono_ms(&bus->store) >= deadline_ms) return 1; /* the commit took long */
         e = ebi_claim_start(bus);
     }
     if (!e) return 1;
@@ -7718,7 +7860,8 @@ EBI_FN eb_result ebi_pump_some(eb_bus *bus, int64_t deadline_ms)
     EB_ASSERT(bus->pumping);
     ebi_pump_look(bus, 1);
     for (;;) {
-        while (bus->state == EBI_STARTED && (did = ebi_pump_one(bus)) != 0) {
+        while (bus->state == EBI_STARTED &&
+               (did = ebi_pump_one(bus, ran ? deadline_ms : INT64_MAX)) != 0) {
             ran |= did == 2;
             if (ran && ebi_mono_ms(&bus->store) >= deadline_ms) return ebi_pump_flush(bus);
         }
@@ -7743,7 +7886,7 @@ EBI_FN void ebi_pump_turn(eb_bus *bus, int64_t deadline_ms)
 {
     int64_t next, left;
     ebi_pump_look(bus, 0);
-    if (ebi_pump_one(bus)) {
+    if (ebi_pump_one(bus, INT64_MAX)) {
         if (bus->waiters || !bus->claimed.head) ebi_pump_flush(bus);
         return;
     }
@@ -7780,7 +7923,7 @@ EBI_FN eb_result ebi_wait_look(eb_bus *bus, int64_t seq, const char *id)
         if (code == SQLITE_ROW) {
             stored = ebi_column(s, 0);
             if (!stored || strcmp(stored, id) != 0) rc = EB_ERR_NOT_FOUND;
-            else if (sqlite3_column_int(s, 1)) rc = EB_EMPTY;
+            else if (sqlite3_column_type(s, 1) != SQLITE_NULL) rc = EB_EMPTY;
             else if (sqlite3_column_int(s, 2)) rc = EB_DEAD;
         } else if (code == SQLITE_DONE) {
             rc = EB_ERR_NOT_FOUND;
@@ -8036,19 +8179,11 @@ EBI_FN eb_result ebi_bus_options(eb_bus *bus, const eb_options *o)
         return ebi_error(EB_ERR_ARG, "options.durability is none of EB_DURABLE_...");
     if (o->on_unmatched < 0 || o->on_unmatched > EB_UNMATCHED_KEEP)
         return ebi_error(EB_ERR_ARG, "options.on_unmatched is none of EB_UNMATCHED_...");
-    if (o->shared || o->lease_ms || o->retention_ms || o->max_bytes || o->node_description ||
-        o->node_metadata || o->on_delivery.before || o->on_delivery.after || o->on_delivery.user)
-        return ebi_error(EB_ERR_ARG, "shared, lease_ms, retention_ms, max_bytes, node_description, "
-                         "node_metadata and on_delivery are for later versions: leave them zero");
-    if (o->max_pending < EB_NONE || o->wal_pages < EB_NONE)
-        return ebi_error(EB_ERR_ARG, "max_pending or wal_pages is negative");
+    if (o->max_pending < EB_NONE) return ebi_error(EB_ERR_ARG, "options.max_pending is negative");
     if (o->notify.func && o->workers != EB_NONE)
         return ebi_error(EB_ERR_ARG, "options.notify needs workers = EB_NONE");
     if (o->clock.now_ms && o->workers != EB_NONE)
         return ebi_error(EB_ERR_ARG, "options.clock needs workers = EB_NONE");
-    if ((o->node_id && !ebi_text_name_len(o->node_id, EBI_KEY_MAX)) ||
-        (o->node_name && strlen(o->node_name) > EBI_KEY_MAX))
-        return ebi_error(EB_ERR_ARG, "node_id or node_name is not 1 to 255 bytes of text");
     rc = ebi_option_ms("options.handler_timeout_ms", o->handler_timeout_ms, 30000, -1,
                        &bus->handler_timeout_ms);
     if (rc == EB_OK)
@@ -8244,9 +8379,13 @@ EBI_FN eb_result ebi_bus_begin(eb_bus *bus)
 {
     eb_result rc = EB_OK;
     int i, ok = 1;
-    EB_ASSERT(bus->state == EBI_STARTING);
     ebi_mutex_lock(&bus->store.lock);
+    if (bus->state != EBI_STARTING) { /* the logger has ended it, while it was told of the recovery */
+        ebi_mutex_unlock(&bus->store.lock);
+        return ebi_error(EB_ERR_SHUTDOWN, "the bus is shut down");
+    }
     ebi_window_forget(bus); /* the first claims find out */
+    ebi_depths_forget(bus);
     bus->state = EBI_STARTED;
     for (i = 0; i < bus->workers && ok; i++) ok = ebi_worker_start(bus);
     if (ok && bus->workers) ok = ebi_thread_start(&bus->keeper_thread, ebi_keeper_main, bus) == 0;
@@ -8364,12 +8503,6 @@ typedef struct ebi_rows { /* grows while rows are read; each item has one block 
     eb_event_list *out;
     size_t cap;
 } ebi_rows;
-
-EBI_FN eb_status ebi_status_of(const char *text)
-{
-    if (!text || text[0] == 'p') return text && text[1] == 'r' ? EB_PROCESSING : EB_PENDING;
-    return text[1] == 'l' ? EB_DLQ : EB_DONE;
-}
 
 /* The list carries a copy of the allocator that frees it: it may outlive the store. */
 EBI_FN eb_result ebi_rows_init(eb_store *store, eb_event_list *out)
@@ -8571,6 +8704,7 @@ typedef struct ebi_dlq {
     int64_t found, done;
     int64_t revived; /* live rows that this commit added or took */
     int64_t moved;   /* seq that it took */
+    int pending;     /* which was pending */
 } ebi_dlq;
 
 #define EBI_DLQ_CHUNK 200 /* rows per transaction, so that nobody waits long behind a big one */
@@ -8604,12 +8738,15 @@ EBI_FN int ebi_dlq_retry_row(eb_store *store, int64_t seq, int64_t *revived)
     ebi_bind_text(s, 2, now);
     ebi_bind_text(s, 3, store->node_id);
     rc = ebi_db_step(s);
-    *revived += rc == SQLITE_OK && sqlite3_changes(store->writer.handle) == 1;
+    if (rc == SQLITE_OK && sqlite3_changes(store->writer.handle) == 1) {
+        ++*revived;
+        ebi_depths_add(store, 1, 0, -1);
+    }
     return rc == SQLITE_OK ? ebi_step_seq(store, EBI_SQL_DLQ_DELETE, seq) : rc;
 }
 
-/* 0 unknown, 1 live, 2 dead, 3 done; -1: SQLite failed. */
-EBI_FN int ebi_state_of(eb_store *store, int64_t seq, const char *id)
+/* 0 unknown, 1 live, 2 dead, 3 done; -1: SQLite failed. *pending: its status, if it is live. */
+EBI_FN int ebi_state_of(eb_store *store, int64_t seq, const char *id, int *pending)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_STATE);
     const char *stored;
@@ -8620,16 +8757,17 @@ EBI_FN int ebi_state_of(eb_store *store, int64_t seq, const char *id)
     if (rc == SQLITE_ROW) {
         stored = ebi_column(s, 0);
         if (stored && strcmp(stored, id) == 0)
-            state = sqlite3_column_int(s, 1) ? 1 : sqlite3_column_int(s, 2) ? 2 : 3;
+            state = sqlite3_column_type(s, 1) != SQLITE_NULL ? 1 : sqlite3_column_int(s, 2) ? 2 : 3;
+        if (pending) *pending = ebi_status_of(ebi_column(s, 1)) == EB_PENDING;
     }
     sqlite3_reset(s);
     return rc == SQLITE_ROW || rc == SQLITE_DONE ? state : -1;
 }
 
 /* Finds the event of d->id in the state that is wanted, or says why not. */
-EBI_FN eb_result ebi_dlq_find(eb_store *store, const ebi_dlq *d, int wanted)
+EBI_FN eb_result ebi_dlq_find(eb_store *store, ebi_dlq *d, int wanted)
 {
-    int state = d->seq > 0 ? ebi_state_of(store, d->seq, d->id) : 0;
+    int state = d->seq > 0 ? ebi_state_of(store, d->seq, d->id, &d->pending) : 0;
     EB_ASSERT(wanted == 1 || wanted == 2);
     if (state < 0)
         return ebi_writer_error(store, ebi_db_code(&store->writer),
@@ -8672,6 +8810,7 @@ EBI_FN eb_result ebi_dlq_move_func(eb_store *store, void *arg)
     if (rc == SQLITE_OK)
         rc = ebi_end_dead(store, &end, EBI_SQL_DIE, EBI_SQL_DELETE_LIVE, &changed);
     if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "moving to the dead letters");
+    ebi_depths_add(store, -d->pending, d->pending - 1, 1);
     d->revived = -1;
     d->moved = d->seq;
     return EB_OK;
@@ -8759,6 +8898,7 @@ EBI_FN eb_result ebi_dlq_purge_func(eb_store *store, void *arg)
     if (rc == SQLITE_OK && n > 0) rc = ebi_step_seq(store, EBI_SQL_META_REMOVED, n);
     for (i = 0; i < n && rc == SQLITE_OK; i++) {
         rc = ebi_step_seq(store, EBI_SQL_DLQ_DELETE, seqs[i]);
+        if (rc == SQLITE_OK) ebi_depths_add(store, 0, 0, -sqlite3_changes(store->writer.handle));
         if (rc == SQLITE_OK) rc = ebi_step_seq(store, EBI_SQL_LOG_DELETE, seqs[i]);
     }
     d->count = n;
@@ -8793,23 +8933,73 @@ EBI_FN eb_result ebi_purge(eb_store *store, int days, int64_t *count, int by_dea
     return rc;
 }
 
-/* Figures from the rows of one snapshot. done is what was ever stored, less what was removed, lives or
-** is dead: no table has to be counted that grows for ever. */
-EBI_FN int ebi_stats_rows(eb_store *store, ebi_db *db, eb_stats *out)
+/* The lives, counted; SQLite's result. */
+EBI_FN int ebi_depths_count(eb_store *store, ebi_db *db, ebi_depths *out)
 {
-    int64_t live = 0, dead = 0, removed = 0, pages = 0, size = 0;
-    sqlite3_stmt *s = ebi_db_stmt(store, db, EBI_SQL_STATS_LIVE), *oldest;
+    int64_t all = 0;
+    sqlite3_stmt *s = ebi_db_stmt(store, db, EBI_SQL_STATS_LIVE);
     int rc = s ? sqlite3_step(s) : ebi_db_code(db);
+    memset(out, 0, sizeof *out);
     if (rc == SQLITE_ROW) {
-        live = sqlite3_column_int64(s, 0);
         out->pending = sqlite3_column_int64(s, 1);
-        out->processing = live - out->pending;
+        out->processing = sqlite3_column_int64(s, 0) - out->pending;
         rc = SQLITE_OK;
     }
     sqlite3_reset(s);
-    if (rc == SQLITE_OK) rc = ebi_db_number(store, db, EBI_SQL_STATS_DEAD, &dead);
-    if (rc == SQLITE_OK) rc = ebi_db_number(store, db, EBI_SQL_DLQ_COUNT_ALL, &out->dlq);
-    if (rc == SQLITE_OK) rc = ebi_db_number(store, db, EBI_SQL_LAST_SEQ, &out->last_seq);
+    if (rc == SQLITE_OK) rc = ebi_db_number(store, db, EBI_SQL_STATS_DEAD, &out->dead);
+    if (rc == SQLITE_OK) rc = ebi_db_number(store, db, EBI_SQL_DLQ_COUNT_ALL, &all);
+    out->others = all - out->dead;
+    return rc;
+}
+
+/* A count is about to begin in the snapshot that is open on db: what we commit from here on is added to
+** it. *mine: which count it is, 0: it will serve this call only, as the writer is not to be had. With
+** read_lock held, which comes before the lead. */
+EBI_FN int ebi_depths_begin(eb_bus *bus, ebi_db *db, int64_t *mine)
+{
+    eb_store *store = &bus->store;
+    int64_t version = 0, seq;
+    int rc, known;
+    *mine = 0;
+    if (!ebi_writer_enter_until(store, ebi_mono_us(store) + EBI_STATS_WAIT_US))
+        return ebi_db_number(store, db, EBI_SQL_LAST_SEQ, &seq);
+    rc = ebi_db_number(store, db, EBI_SQL_LAST_SEQ, &seq); /* from here on it is one moment */
+    known = rc == SQLITE_OK && store->writer.handle && !store->must_reopen &&
+            ebi_db_number(store, &store->writer, EBI_SQL_DATA_VERSION, &version) == SQLITE_OK;
+    ebi_mutex_lock(&store->lock);
+    if (known) {
+        *mine = ++bus->depths.counts;
+        bus->depths.pending = bus->depths.processing = bus->depths.dead = 0;
+        bus->depths.known = 0;
+        bus->depths.version = version;
+    }
+    ebi_mutex_unlock(&store->lock);
+    ebi_writer_leave(store);
+    return rc;
+}
+
+/* The count is through: it serves later calls too, unless something came between. */
+EBI_FN void ebi_depths_keep(eb_bus *bus, const ebi_depths *counted, int64_t mine)
+{
+    ebi_depths *d = &bus->depths;
+    ebi_mutex_lock(&bus->store.lock);
+    if (mine && d->counts == mine) {
+        d->pending += counted->pending;
+        d->processing += counted->processing;
+        d->dead += counted->dead;
+        d->others = counted->others;
+        d->known = 1;
+    }
+    ebi_mutex_unlock(&bus->store.lock);
+}
+
+/* Figures of the moment that is open on db. done is what was ever stored, less what was removed, lives
+** or is dead: no table has to be counted that grows for ever. */
+EBI_FN int ebi_stats_rows(eb_store *store, ebi_db *db, const ebi_depths *d, eb_stats *out)
+{
+    int64_t removed = 0, pages = 0, size = 0;
+    sqlite3_stmt *oldest;
+    int rc = ebi_db_number(store, db, EBI_SQL_LAST_SEQ, &out->last_seq);
     if (rc == SQLITE_OK) rc = ebi_schema_meta(store, db, "removed", &removed);
     if (rc == SQLITE_OK) rc = ebi_db_number(store, db, EBI_SQL_PAGES, &pages);
     if (rc == SQLITE_OK) rc = ebi_db_number(store, db, EBI_SQL_PAGE_SIZE, &size);
@@ -8819,7 +9009,10 @@ EBI_FN int ebi_stats_rows(eb_store *store, ebi_db *db, eb_stats *out)
                   (long long)removed, (long long)out->last_seq);
         return SQLITE_CORRUPT;
     }
-    out->done = out->last_seq - removed - live - dead;
+    out->pending = d->pending;
+    out->processing = d->processing;
+    out->dlq = d->dead + d->others;
+    out->done = out->last_seq - removed - d->pending - d->processing - d->dead;
     out->db_bytes = pages * size;
     oldest = ebi_db_stmt(store, db, EBI_SQL_STATS_OLDEST);
     if (rc == SQLITE_OK && oldest && sqlite3_step(oldest) == SQLITE_ROW) {
@@ -8831,31 +9024,80 @@ EBI_FN int ebi_stats_rows(eb_store *store, ebi_db *db, eb_stats *out)
     return rc;
 }
 
-EBI_FN eb_result ebi_stats(eb_store *store, eb_stats *out)
+/* From what is known, in a moment of the writer; 0: it is not, or the writer is not to be had. */
+EBI_FN int ebi_stats_known(eb_bus *bus, eb_stats *out)
+{
+    eb_store *store = &bus->store;
+    ebi_depths d;
+    int done = 0, known;
+    ebi_mutex_lock(&store->lock);
+    known = bus->depths.known;
+    ebi_mutex_unlock(&store->lock);
+    if (!known || !ebi_writer_enter_until(store, ebi_mono_us(store) + EBI_STATS_WAIT_US)) return 0;
+    if (!store->must_reopen && store->writer.handle &&
+        ebi_db_run(store, &store->writer, EBI_SQL_READ) == SQLITE_OK) {
+        int64_t seq;
+        done = ebi_db_number(store, &store->writer, EBI_SQL_LAST_SEQ, &seq) == SQLITE_OK &&
+               ebi_depths_exact(bus, &d) &&
+               ebi_stats_rows(store, &store->writer, &d, out) == SQLITE_OK;
+        ebi_db_rollback(store, &store->writer);
+        if (!sqlite3_get_autocommit(store->writer.handle)) store->must_reopen = 1;
+    }
+    ebi_writer_leave(store);
+    return done;
+}
+
+/* From a count of the rows, in one snapshot. */
+EBI_FN eb_result ebi_stats_counted(eb_store *store, eb_stats *out)
 {
     eb_bus *bus = ebi_bus_of(store);
+    ebi_depths d;
     ebi_db *db;
-    const ebi_sub *sub;
+    int64_t mine = 0;
     eb_result rc = ebi_snapshot_enter(store, &db);
-    int code = rc == EB_OK ? ebi_stats_rows(store, db, out) : SQLITE_OK;
+    int code = SQLITE_OK;
+    if (rc == EB_OK && bus && db != &store->writer) code = ebi_depths_begin(bus, db, &mine);
+    if (rc == EB_OK && code == SQLITE_OK) code = ebi_depths_count(store, db, &d);
+    if (rc == EB_OK && code == SQLITE_OK) {
+        if (bus) ebi_depths_keep(bus, &d, mine);
+        code = ebi_stats_rows(store, db, &d, out);
+    }
     if (code == SQLITE_CORRUPT && sqlite3_errcode(db->handle) != SQLITE_CORRUPT) rc = EB_ERR_CORRUPT;
     else if (code != SQLITE_OK) rc = ebi_db_error(db, code, "reading statistics");
     ebi_snapshot_leave(store, db);
-    ebi_mutex_lock(&store->lock);
-    if (bus) {
-        for (sub = bus->subs; sub; sub = sub->next) out->paused += sub->paused != 0;
-        out->unmatched = bus->unmatched;
-        out->commits = store->commits;
-        out->lost_workers = bus->lost_workers;
-        out->published = bus->published;
-        out->delivered = bus->delivered;
-        out->failed_attempts = bus->failed_attempts;
-        out->died = bus->died;
-        out->stale = bus->stale;
-    }
-    ebi_mutex_unlock(&store->lock);
-    if (rc != EB_OK) memset(out, 0, sizeof *out);
     return rc;
+}
+
+/* A bus with a cap counts before it is needed: in a snapshot of the reader, where nobody waits. */
+EBI_FN void ebi_stats_first(eb_bus *bus)
+{
+    eb_stats unused;
+    if (bus->max_pending > 0) ebi_stats_counted(&bus->store, &unused);
+}
+
+EBI_FN eb_result ebi_stats(eb_store *store, eb_stats *out)
+{
+    eb_bus *bus = ebi_bus_of(store);
+    const ebi_sub *sub;
+    eb_result rc = EB_OK;
+    if (!bus || !ebi_stats_known(bus, out)) {
+        memset(out, 0, sizeof *out);
+        rc = ebi_stats_counted(store, out);
+    }
+    if (rc != EB_OK) memset(out, 0, sizeof *out);
+    if (rc != EB_OK || !bus) return rc;
+    ebi_mutex_lock(&store->lock);
+    for (sub = bus->subs; sub; sub = sub->next) out->paused += sub->paused != 0;
+    out->unmatched = bus->unmatched;
+    out->commits = store->commits;
+    out->lost_workers = bus->lost_workers;
+    out->published = bus->published;
+    out->delivered = bus->delivered;
+    out->failed_attempts = bus->failed_attempts;
+    out->died = bus->died;
+    out->stale = bus->stale;
+    ebi_mutex_unlock(&store->lock);
+    return EB_OK;
 }
 
 EBI_FN eb_result ebi_get(eb_store *store, const char *id, eb_event_list *out)
@@ -8976,6 +9218,7 @@ EB_API eb_result eb_open(eb_bus **out, const eb_options *options)
         else ebi_bus_free(bus);
     }
     if (rc == EB_OK) {
+        ebi_stats_first(bus);
         *out = bus;
         return EB_OK;
     }
@@ -9000,10 +9243,13 @@ EB_API eb_result eb_start(eb_bus *bus)
     if (rc == EB_OK) rc = ebi_writer_run(&bus->store, ebi_subs_announce, NULL, NULL,
                                          EB_DURABLE_NORMAL);
     if (rc == EB_OK) rc = ebi_bus_begin(bus);
-    if (rc == EB_OK) return EB_OK;
+    if (rc == EB_OK) {
+        ebi_stats_first(bus);
+        return EB_OK;
+    }
     ebi_db_close(&bus->owner);
     ebi_mutex_lock(&bus->store.lock);
-    bus->state = EBI_OPEN;
+    bus->state = bus->state == EBI_STARTING ? EBI_OPEN : EBI_STOPPED;
     ebi_cond_broadcast(&bus->news);
     ebi_mutex_unlock(&bus->store.lock);
     return rc;
@@ -9237,6 +9483,7 @@ EB_API eb_result eb_unsubscribe(eb_bus *bus, const char *id)
     s->keep--;
     ebi_sub_release(bus, s);
     ebi_mutex_unlock(&bus->store.lock);
+    ebi_notice_tell(bus);
     return rc;
 }
 

@@ -859,9 +859,9 @@ static int live_rows(char *text, size_t cap)
 
 static char old_rows[8000];
 
-/* A disk with some events in a file of schema version 1. Of the live ones some wait for nothing, one
-** for its retry, one snoozes, two are to be run alone after a crash among others, and one was set to
-** processing by hand. */
+/* A disk with some events in a file of schema version 1. Of the live ones some wait for nothing,
+** one for its retry, one snoozes, two are to be run alone after a crash among others, and one was
+** set to processing by hand. */
 static cv_disk *old_version(void)
 {
     cv_disk *disk;

@@ -75,7 +75,7 @@ T_UNUSED static int work_room(ledger *book)
     return ledger_used(book) < book->book->capacity - 50;
 }
 
-/* ---- files of older versions ------------------------------------------------------------------ */
+/* ---- files of older versions ----------------------------------------------------------------- */
 
 /* How a version is undone: SQL, then those texts of an older step that the version had replaced. */
 typedef struct work_undo {
