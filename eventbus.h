@@ -953,6 +953,7 @@ EB_API int eb_match(const char *pattern, const char *type);
 #define EBI_KEY_STEP 256         /* rows of one key brought into line in one commit */
 #define EBI_SLICE 1000           /* rows looked at in one commit */
 #define EBI_DAY_MS INT64_C(86400000)
+#define EBI_CLAIM_US 2000 /* a claim takes no more after this; the outcomes of it take as long again */
 #define EBI_STATS_WAIT_US 50000 /* figures wait no longer for the writer */
 
 #if defined(_WIN32)
@@ -1997,6 +1998,14 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
     X(SUB_INSERT, "INSERT INTO @subscriptions(id,event_type,created_at) VALUES(?1,?2,?3)")         \
     X(SUB_DELETE, "DELETE FROM @subscriptions WHERE id=?1")                                        \
     X(SUB_CLEAR, "DELETE FROM @subscriptions WHERE name IS NULL")                                  \
+    X(SUB_PAUSED, "UPDATE @subscriptions SET paused=?2 WHERE id=?1")                               \
+    /* who dispatches, for others to see */                                                        \
+    X(NODE_CLEAR, "DELETE FROM @nodes")                                                            \
+    X(NODE_INSERT, "INSERT INTO @nodes(id,name,pid,registered_at,last_heartbeat)"                  \
+                   " VALUES(?1,?2,?3,?4,?4)")                                                      \
+    X(NODE_LOST, "UPDATE @nodes SET lost_workers=?1")                                              \
+    X(STATS_PAUSED, "SELECT count(*) FROM @subscriptions WHERE paused")                            \
+    X(STATS_LOST, "SELECT ifnull(sum(lost_workers),0) FROM @nodes")                                \
     /* inspector */                                                                                \
     X(STATE, "SELECT l.id,(SELECT status FROM @deliveries WHERE seq=l.seq),"                       \
              "(SELECT 1 FROM @dead_letters WHERE subscription='' AND seq=l.seq)"                   \
@@ -2124,6 +2133,7 @@ struct eb_store {
     int lock_said; /* somebody else's lock is told to the log; until we get it */
     int64_t locked_since_us; /* it is there since; 0: it is not */
     int wal_said;  /* a WAL that cannot be copied is */
+    int wal_held;  /* the last checkpoint found somebody who reads an old state of it */
     /* whoever leads */
     ebi_db writer;
     int must_reopen;       /* a commit's fsync failed: this connection is not to be trusted */
@@ -2854,8 +2864,9 @@ static const char *const ebi_schema_v2[] = {
     "ALTER TABLE @deliveries ADD COLUMN apart INTEGER",
     "UPDATE @deliveries SET apart=2"
     " WHERE status='processing' AND token IS NULL AND due_ms IS NULL",
-    "UPDATE @deliveries SET apart=1,due_ms=NULL WHERE suspect>0 AND status='pending'"
-    " AND token IS NULL AND (due_ms IS NULL OR snoozes=0)",
+    "UPDATE @deliveries SET apart=1,due_ms=NULL WHERE suspect>0 AND token IS NULL AND"
+    " (status='pending' AND (due_ms IS NULL OR snoozes=0) OR status='processing' AND"
+    " due_ms<=(julianday('now')-2440587.5)*86400000)",
     "DROP INDEX @deliveries_key",
     "CREATE INDEX @deliveries_line ON @deliveries(ordering_key,aside)"
     " WHERE ordering_key IS NOT NULL"
@@ -2863,6 +2874,8 @@ static const char *const ebi_schema_v2[] = {
     "CREATE INDEX @deliveries_later ON @deliveries(ordering_key,due_ms) WHERE ordering_key IS NOT"
     " NULL AND due_ms>0 AND failed=0 AND snoozes=0 AND retried_at IS NULL",
     "CREATE INDEX @deliveries_apart ON @deliveries(apart) WHERE apart IS NOT NULL",
+    "ALTER TABLE @subscriptions ADD COLUMN paused INTEGER NOT NULL DEFAULT 0",
+    "ALTER TABLE @nodes ADD COLUMN lost_workers INTEGER NOT NULL DEFAULT 0",
     "INSERT OR IGNORE INTO @meta VALUES('starts',0)",
     "INSERT OR IGNORE INTO @meta VALUES('recovering',0)",
     "DROP VIEW @events",
@@ -3657,6 +3670,15 @@ EBI_FN eb_result ebi_writer_one_by_one(eb_store *store, ebi_req *list, int outco
     return outcomes ? ebi_writer_transaction(store, NULL, EB_DURABLE_NORMAL, 1) : EB_OK;
 }
 
+/* What a checkpoint came to: a WAL of which less than half could be copied is held by a reader, and not
+** only by what was written meanwhile. No lock held. */
+EBI_FN void ebi_writer_copied(eb_store *store, int rc, int frames, int copied)
+{
+    ebi_mutex_lock(&store->lock);
+    if (rc == SQLITE_OK && frames >= 0) store->wal_held = copied < frames / 2;
+    ebi_mutex_unlock(&store->lock);
+}
+
 /* Checkpoints. Every wal_pages pages the WAL is copied into the database, by the keeper on a
 ** connection of its own, so that nobody waits. That alone need not be enough: SQLite begins the WAL
 ** anew only if a writer finds all of it copied, and under load it never does. So when the WAL is
@@ -3665,17 +3687,18 @@ EBI_FN eb_result ebi_writer_one_by_one(eb_store *store, ebi_req *list, int outco
 EBI_FN void ebi_writer_checkpoint(eb_store *store)
 {
     sqlite3 *handle = store->writer.handle;
-    int rc;
+    int rc, frames = 0, copied = 0;
     EB_ASSERT(store->leading);
-    rc = sqlite3_wal_checkpoint_v2(handle, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL, NULL);
+    rc = sqlite3_wal_checkpoint_v2(handle, NULL, SQLITE_CHECKPOINT_PASSIVE, &frames, &copied);
     if ((rc & 0xFF) == SQLITE_IOERR) store->must_reopen = 1; /* what it read may not be on disk */
+    ebi_writer_copied(store, rc, frames, copied);
 }
 
 /* Says once that the WAL grows because somebody reads an old state of it, and when that is over.
 ** Lock held. */
 EBI_FN void ebi_writer_say_wal(eb_store *store, int64_t bytes)
 {
-    if (!store->wal_said && bytes > EBI_WAL_MOST + EBI_WAL_MOST / 2) {
+    if (!store->wal_said && store->wal_held && bytes > EBI_WAL_MOST) {
         store->wal_said = 1;
         ebi_log_later(store, EB_LOG_WARN, "the WAL grows: a reader holds an old state of the file",
                       "%s-wal: %lld bytes; a transaction that was begun and not ended?",
@@ -4058,6 +4081,7 @@ typedef struct ebi_sub {
     int calls;   /* running now */
     int removed; /* unsubscribed; freed when calls reaches 0 */
     int paused;  /* too many of its handlers never returned */
+    int shown;   /* what its row says of that */
     int keep;    /* somebody still looks at it: eb_unsubscribe waiting */
 } ebi_sub;
 
@@ -4196,6 +4220,7 @@ struct eb_bus {
     size_t copies;                          /* bytes of what is being published */
     int64_t next_token;                     /* the leader's */
     int64_t timed_out; /* token that the keeper is about to give up; or 0 */
+    int show;           /* lost workers or paused subscriptions are to be written down */
     int rescan;         /* a lap was asked for while a claim was under way */
     int unmatched_said; /* logged once */
     ebi_types unmatched_types; /* of which it was said that nobody wants them */
@@ -5922,7 +5947,9 @@ typedef struct ebi_claim {
     int apart;    /* bits of EBI_SQL_ANY_APART */
     int suspects; /* a walk met one */
     int lap_slice, lapped; /* it took a slice of the lap, which came to its end */
-    int64_t began_us;
+    int64_t began_us; /* its work in the transaction */
+    int due_now;      /* there are rows that are due */
+    int asked, late;  /* it has taken long enough */
     int waits;    /* what is due waits for its key's turn or for nobody */
     int ended;    /* how many live rows are gone */
     int walked;   /* rows of keys looked at or moved: EBI_SLICE is enough for one commit */
@@ -5934,10 +5961,16 @@ typedef struct ebi_claim {
     char unmatched_type[EBI_TYPE_MAX + 1];
 } ebi_claim;
 
-/* Nobody has memory for more than this. */
+/* Nobody has memory for more than this, or patience: others wait for the lock. */
 EBI_FN int ebi_claim_full(const ebi_claim *c)
 {
-    return c->want <= 0 || c->walked >= EBI_SLICE || c->won.bytes >= EB_READY_BYTES;
+    return c->want <= 0 || c->walked >= EBI_SLICE || c->won.bytes >= EB_READY_BYTES || c->late;
+}
+
+/* Looks at the time now and then. */
+EBI_FN void ebi_claim_time(eb_store *store, ebi_claim *c)
+{
+    if (++c->asked % 16 == 0 && ebi_mono_us(store) - c->began_us > EBI_CLAIM_US) c->late = 1;
 }
 
 EBI_FN int ebi_claim_match(eb_bus *bus, const char *type, int *attempts)
@@ -6003,6 +6036,7 @@ EBI_FN int ebi_claim_row(eb_store *store, ebi_claim *c, ebi_entry *e, int plain,
     if (!won) return rc;
     ebi_list_push(&c->won, e);
     c->want--;
+    ebi_claim_time(store, c);
     return ebi_claim_mark(bus, e->seq);
 }
 
@@ -6127,7 +6161,7 @@ EBI_FN int ebi_line_prepare(eb_store *store, ebi_claim *c, ebi_line *line)
 {
     int rc, due = 0, back = 0, by_hand = 0;
     int64_t bits;
-    rc = ebi_key_move(store, EBI_SQL_KEY_DUE, line->key, c->now_ms, &due);
+    rc = c->due_now ? ebi_key_move(store, EBI_SQL_KEY_DUE, line->key, c->now_ms, &due) : SQLITE_OK;
     if (rc == SQLITE_OK) rc = ebi_key_move(store, EBI_SQL_KEY_AGAIN, line->key, c->epoch, &back);
     c->walked += due + back;
     if (rc == SQLITE_OK && c->apart < 0) {
@@ -6336,18 +6370,21 @@ EBI_FN int ebi_claim_try(eb_store *store, ebi_claim *c, ebi_entry *e, int plain)
 
 /* Reads rows of a bound statement into list, while there is memory; SQLite's result: SQLITE_ROW if
 ** there may be more. */
-EBI_FN int ebi_claim_read(eb_store *store, sqlite3_stmt *s, ebi_list *list)
+EBI_FN int ebi_claim_read(eb_store *store, ebi_claim *c, sqlite3_stmt *s, ebi_list *list)
 {
     ebi_entry *e;
     int rc = SQLITE_DONE;
-    while (list->bytes < EB_READY_BYTES && (rc = sqlite3_step(s)) == SQLITE_ROW) {
+    while (list->bytes + c->won.bytes < EB_READY_BYTES && !c->late &&
+           (rc = sqlite3_step(s)) == SQLITE_ROW) {
         e = ebi_entry_load(store, s, &rc);
         if (!e && list->head) rc = SQLITE_ROW; /* what can be read still runs */
         if (!e) break;
         ebi_list_push(list, e);
+        ebi_claim_time(store, c);
     }
+    c->late = 0; /* what was read is worth claiming */
     sqlite3_reset(s);
-    return list->bytes >= EB_READY_BYTES ? SQLITE_ROW : rc;
+    return rc;
 }
 
 /* Rows whose time has come. */
@@ -6364,7 +6401,7 @@ EBI_FN int ebi_claim_due(eb_store *store, ebi_claim *c)
     c->looked = 1;
     sqlite3_bind_int64(s, 1, c->now_ms);
     sqlite3_bind_int(s, 2, c->want);
-    rc = ebi_claim_read(store, s, &list);
+    rc = ebi_claim_read(store, c, s, &list);
     if (rc == SQLITE_DONE || rc == SQLITE_ROW) rc = SQLITE_OK;
     while (rc == SQLITE_OK && !ebi_claim_full(c) && (e = ebi_list_pop(&list)) != NULL) {
         if (e->ordering_key) c->waits = 1; /* at least it stands in line now */
@@ -6431,7 +6468,7 @@ EBI_FN int ebi_claim_rows(eb_store *store, ebi_claim *c, int64_t from, int64_t t
     sqlite3_bind_int64(s, 2, to);
     sqlite3_bind_int(s, 3, EBI_SLICE + 1);
     while ((rc = sqlite3_step(s)) == SQLITE_ROW && n < EBI_SLICE && c->loaded.count < room &&
-           c->loaded.bytes < EB_READY_BYTES) {
+           c->loaded.bytes + c->won.bytes < EB_READY_BYTES) {
         n++;
         type = ebi_column(s, 9);
         if (type && sqlite3_column_int64(s, 3) != bus->incarnation &&
@@ -6513,6 +6550,8 @@ EBI_FN eb_result ebi_claim_func(eb_store *store, void *arg)
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     c->now_ms = ebi_now_ms(store);
     c->token = ebi_bus_of(store)->next_token;
+    c->began_us = ebi_mono_us(store);
+    c->due_now = c->next_due_ms <= c->now_ms;
     ebi_time_text(c->now_ms, c->now);
     rc = c->alone ? ebi_claim_suspect(store, c) : ebi_claim_others(store, c);
     e = c->won.head;
@@ -6630,7 +6669,6 @@ EBI_FN void ebi_claim_init(eb_bus *bus, ebi_claim *c)
     c->epoch = w->epoch;
     c->lap_at = w->lap_at;
     c->lap_end = ebi_window_lap_now(bus) ? w->lap_end : 0;
-    c->began_us = ebi_mono_us(&bus->store);
     c->suspect_at = w->suspect_at;
     c->next_due_ms = w->next_due_ms;
     if (c->alone) return;
@@ -7372,6 +7410,7 @@ EBI_FN void ebi_subs_resume(eb_bus *bus)
 {
     ebi_sub *s;
     for (s = bus->subs; s; s = s->next) s->paused = 0;
+    bus->show = 1;
     if (bus->claiming) bus->rescan |= 1;
     else if (bus->win.parked_paused) ebi_window_lap(bus);
 }
@@ -7462,6 +7501,7 @@ EBI_FN void ebi_run_lose(eb_bus *bus, ebi_run *run)
         ebi_thread_detach(w->thread);
         bus->workers_alive--;
         bus->lost_workers++;
+        bus->show = 1;
         bus->refs++;
     }
 }
@@ -7556,12 +7596,13 @@ EBI_FN void ebi_keeper_checkpoint(eb_bus *bus)
 {
     eb_store *store = &bus->store;
     eb_result rc = EB_OK;
-    int code;
+    int code, frames = 0, copied = 0;
     if (!bus->checker.handle) rc = ebi_db_open(store, &bus->checker, 0);
     if (rc == EB_OK) rc = ebi_db_level(&bus->checker, store->durability);
     if (rc != EB_OK) return; /* the leader will do it */
-    code = sqlite3_wal_checkpoint_v2(bus->checker.handle, NULL, SQLITE_CHECKPOINT_PASSIVE, NULL,
-                                     NULL);
+    code = sqlite3_wal_checkpoint_v2(bus->checker.handle, NULL, SQLITE_CHECKPOINT_PASSIVE, &frames,
+                                     &copied);
+    ebi_writer_copied(store, code, frames, copied);
     if ((code & 0xFF) != SQLITE_IOERR) return;
     ebi_writer_enter(store);
     store->must_reopen = 1; /* what it read may not be on disk */
@@ -7596,6 +7637,13 @@ EBI_FN void ebi_release_claims(eb_bus *bus)
     ebi_list_free(&bus->store, &bus->win.ready);
 }
 
+EBI_FN eb_result ebi_node_remove(eb_store *store, void *arg)
+{
+    int rc = ebi_db_run(store, &store->writer, EBI_SQL_NODE_CLEAR);
+    (void)arg;
+    return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "stopping");
+}
+
 /* The end of a bus: outcomes on disk, file no longer owned. No lock held; by the keeper, or by the
 ** thread that pumps or shuts down. */
 EBI_FN void ebi_bus_finish(eb_bus *bus)
@@ -7611,6 +7659,7 @@ EBI_FN void ebi_bus_finish(eb_bus *bus)
     ebi_mutex_lock(&store->lock);
     ebi_release_claims(bus);
     ebi_mutex_unlock(&store->lock);
+    ebi_writer_run(store, ebi_node_remove, NULL, NULL, EB_DURABLE_NORMAL); /* for information only */
     if (ebi_engine_flush(bus, ebi_bus_until(bus), 0) != EB_OK)
         ebi_log_note(store, EB_LOG_ERROR, "last outcomes not recorded: they will run again",
                      ebi_error_text);
@@ -7682,6 +7731,40 @@ EBI_FN int ebi_keeper_acks(eb_bus *bus, ebi_keeper *k)
     return 1;
 }
 
+/* Stuck handlers are written down, for other processes to see. */
+EBI_FN eb_result ebi_keeper_show_func(eb_store *store, void *arg)
+{
+    eb_bus *bus = ebi_bus_of(store);
+    ebi_sub *sub;
+    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_SUB_PAUSED);
+    int rc = s ? ebi_step_seq(store, EBI_SQL_NODE_LOST, *(const int *)arg)
+               : ebi_db_code(&store->writer);
+    ebi_mutex_lock(&store->lock);
+    for (sub = bus->subs; sub && rc == SQLITE_OK; sub = sub->next) {
+        if (sub->shown == sub->paused) continue;
+        sub->shown = sub->paused;
+        ebi_bind_text(s, 1, sub->id.str);
+        sqlite3_bind_int(s, 2, sub->paused);
+        rc = ebi_db_step(s);
+    }
+    ebi_mutex_unlock(&store->lock);
+    return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "showing what is stuck");
+}
+EBI_FN int ebi_keeper_show(eb_bus *bus, ebi_keeper *k)
+{
+    ebi_req r;
+    int lost = bus->lost_workers;
+    if (!bus->show || bus->state != EBI_STARTED) return 0;
+    bus->show = 0;
+    ebi_mutex_unlock(&bus->store.lock);
+    ebi_req_init(&r, ebi_keeper_show_func, NULL, &lost, EB_DURABLE_NORMAL,
+                 k->now_us + EBI_KEEPER_WAIT_US);
+    r.queue_us = k->now_us + EBI_KEEPER_WAIT_US;
+    ebi_writer_commit(&bus->store, &r); /* if it fails: for information only */
+    ebi_mutex_lock(&bus->store.lock);
+    return 1;
+}
+
 /* What others left for the log. */
 EBI_FN int ebi_keeper_notes(eb_bus *bus, ebi_keeper *k)
 {
@@ -7739,8 +7822,8 @@ EBI_FN void *ebi_keeper_main(void *arg)
         k.now_us = ebi_mono_us(store);
         k.next_us = k.now_us + INT64_C(3600000000);
         if (ebi_keeper_deadlines(bus, &k) || ebi_keeper_hire(bus, &k) ||
-            ebi_keeper_acks(bus, &k) || ebi_keeper_notes(bus, &k) || ebi_keeper_files(bus, &k) ||
-            ebi_keeper_due(bus, &k))
+            ebi_keeper_acks(bus, &k) || ebi_keeper_show(bus, &k) || ebi_keeper_notes(bus, &k) ||
+            ebi_keeper_files(bus, &k) || ebi_keeper_due(bus, &k))
             continue;
         bus->keeper_until_us = k.next_us;
         ebi_cond_wait(&bus->keeper, &store->lock, k.next_us - k.now_us);
@@ -8322,7 +8405,22 @@ EBI_FN eb_result ebi_sub_wait(eb_bus *bus, const ebi_sub *s)
     return EB_OK;
 }
 
-/* Inside eb_start's transaction: the rows of those subscribed before. */
+/* The row that says who dispatches; those of who did before are gone. */
+EBI_FN int ebi_node_insert(eb_store *store)
+{
+    char now[EBI_TIME_LEN + 1];
+    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_NODE_INSERT);
+    int rc = s ? ebi_db_run(store, &store->writer, EBI_SQL_NODE_CLEAR) : ebi_db_code(&store->writer);
+    if (rc != SQLITE_OK) return rc;
+    ebi_time_text(ebi_now_ms(store), now);
+    ebi_bind_text(s, 1, store->node_id);
+    ebi_bind_text(s, 2, store->node_name);
+    sqlite3_bind_int64(s, 3, store->pid);
+    ebi_bind_text(s, 4, now);
+    return ebi_db_step(s);
+}
+
+/* Inside eb_start's transaction: who dispatches, and the rows of those subscribed before. */
 EBI_FN eb_result ebi_subs_announce(eb_store *store, void *arg)
 {
     eb_bus *bus = ebi_bus_of(store);
@@ -8330,7 +8428,8 @@ EBI_FN eb_result ebi_subs_announce(eb_store *store, void *arg)
     int rc;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     (void)arg;
-    rc = ebi_db_run(store, &store->writer, EBI_SQL_SUB_CLEAR);
+    rc = ebi_node_insert(store);
+    if (rc == SQLITE_OK) rc = ebi_db_run(store, &store->writer, EBI_SQL_SUB_CLEAR);
     ebi_mutex_lock(&store->lock);
     for (s = bus->subs; s && rc == SQLITE_OK; s = next) {
         s->keep++;
@@ -9062,6 +9161,10 @@ EBI_FN eb_result ebi_stats_counted(eb_store *store, eb_stats *out)
         if (bus) ebi_depths_keep(bus, &d, mine);
         code = ebi_stats_rows(store, db, &d, out);
     }
+    if (rc == EB_OK && code == SQLITE_OK && !bus)
+        code = ebi_db_number(store, db, EBI_SQL_STATS_PAUSED, &out->paused);
+    if (rc == EB_OK && code == SQLITE_OK && !bus)
+        code = ebi_db_number(store, db, EBI_SQL_STATS_LOST, &out->lost_workers);
     if (code == SQLITE_CORRUPT && sqlite3_errcode(db->handle) != SQLITE_CORRUPT) rc = EB_ERR_CORRUPT;
     else if (code != SQLITE_OK) rc = ebi_db_error(db, code, "reading statistics");
     ebi_snapshot_leave(store, db);

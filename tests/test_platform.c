@@ -175,6 +175,7 @@ TEST other_process_gets_nothing(void)
     T_OK(eb_subscribe(bus, "*", p_succeed, NULL, NULL, NULL));
     T_OK(eb_start(bus));
     T_OK(eb_store_open(&own, &o));
+    T_OK(eb_publish(bus, "x", NULL, NULL)); /* its worker has looked at all there is, and sleeps */
     other_pid = 1;
     T_IS(EB_ERR_FORK, eb_post(bus, "x", NULL, NULL));
     T_IS(EB_ERR_FORK, eb_publish(bus, "x", NULL, NULL));
@@ -192,7 +193,7 @@ TEST other_process_gets_nothing(void)
     T_OK(eb_publish(bus, "x", NULL, NULL));
     T_OK(t_settle(bus));
     T_OK(eb_stats_get(own, &stats));
-    P_EQ(2, stats.done);
+    P_EQ(3, stats.done);
     eb_store_close(own);
     eb_destroy(bus);
     PASS();

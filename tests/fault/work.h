@@ -95,6 +95,7 @@ static const work_undo work_undos[] = {
      " OR (status='processing' AND token IS NULL AND due_ms IS NULL AND apart IS NULL)"
      " THEN 1 ELSE due_ms END;"
      "ALTER TABLE deliveries DROP COLUMN aside; ALTER TABLE deliveries DROP COLUMN apart;"
+     "ALTER TABLE subscriptions DROP COLUMN paused; ALTER TABLE nodes DROP COLUMN lost_workers;"
      "DELETE FROM meta WHERE key IN ('starts','recovering')",
      ebi_schema_v1,
      {"CREATE INDEX @deliveries_key ", "CREATE VIEW @events ", "CREATE TRIGGER @events_update ",
