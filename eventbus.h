@@ -907,7 +907,8 @@ EB_API int eb_match(const char *pattern, const char *type);
 #include EB_SQLITE3_H
 
 #if SQLITE_VERSION_NUMBER < 3051003 || SQLITE_VERSION_NUMBER == 3052000
-#error "eventbus.h: SQLite before 3.51.3 can corrupt a WAL file, 3.52.0 was withdrawn: use the sqlite3/ that comes with eventbus.h, first among the -I, and no -lsqlite3"
+#error "eventbus.h: SQLite before 3.51.3 can corrupt a WAL file, 3.52.0 was withdrawn: see the next"
+#error "eventbus.h: use its own sqlite3/, first among the -I, and drop -lsqlite3"
 #endif
 
 #include <stdarg.h>
@@ -944,7 +945,7 @@ EB_API int eb_match(const char *pattern, const char *type);
 #define EBI_CLAIM_STEP 4096      /* see ebi_claim_mark() */
 #define EBI_CROWD 32             /* commits for which a leader expects company after it had some */
 #define EBI_BACKOFF_MAX_MS 2000  /* longest pause between two tries to commit an outcome */
-#define EBI_WAL_FILL 4000        /* pages that the WAL of a started FULL bus has room for from then on */
+#define EBI_WAL_FILL 4000        /* pages that the WAL of a started FULL bus gets room for */
 #define EBI_WAL_SMALL 100        /* pages in it, after which it is worth that */
 #define EBI_WAL_PAGES 1000       /* default of options.wal_pages */
 #define EBI_WAL_MOST (64 * 1024 * 1024) /* bytes of WAL, beyond which EB_NONE is overruled */
@@ -953,8 +954,8 @@ EB_API int eb_match(const char *pattern, const char *type);
 #define EBI_KEY_STEP 256         /* rows of one key brought into line in one commit */
 #define EBI_SLICE 1000           /* rows looked at in one commit */
 #define EBI_DAY_MS INT64_C(86400000)
-#define EBI_CLAIM_US 2000 /* a claim takes no more after this; the outcomes of it take as long again */
-#define EBI_STATS_WAIT_US 50000 /* figures wait no longer for the writer */
+#define EBI_CLAIM_US 2000        /* a claim takes no more after this; its outcomes take as long */
+#define EBI_STATS_WAIT_US 50000  /* figures wait no longer for the writer */
 
 #if defined(_WIN32)
 #define EBI_WIN32 1
@@ -1458,7 +1459,8 @@ EBI_FN int ebi_json_value(ebi_json *j)
         while (depth > 0 && ebi_json_is(j, close[depth - 1])) depth--; /* a value just ended */
         if (depth == 0) return ebi_json_end(j);
         if (!ebi_json_is(j, ','))
-            return ebi_json_wrong(j, j->at, j->at < j->n ? "a comma or the closing bracket is expected"
+            return ebi_json_wrong(j, j->at,
+                                  j->at < j->n ? "a comma or the closing bracket is expected"
                                                          : "the text ends too early");
         if (close[depth - 1] == '}' && !ebi_json_key(j)) return 0;
     }
@@ -1735,8 +1737,8 @@ EBI_FN int64_t ebi_id_seq(const uint64_t key[2], const char *id)
     return (int64_t)ebi_id_unpermute(key, half[1] & UINT64_C(0x3FFFFFFFFFFFFFFF));
 }
 
-/* The path that a URI file name means, as SQLite reads it. 0: it names no file that we might have to
-** create (another host, a mode that creates none, a VFS of its own), or one too long for out. */
+/* The path that a URI file name means, as SQLite reads it. 0: it names no file that we might have
+** to create (another host, a mode that creates none, a VFS of its own), or one too long for out. */
 EBI_FN int ebi_uri_path(const char *uri, char *out, size_t cap)
 {
     const char *at = uri + 5;
@@ -1888,6 +1890,9 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
 #define EBI_SQL_STATUS                                                                             \
     " AND (?10=0 OR ?10&CASE WHEN d.seq IS NULL THEN CASE WHEN x.seq IS NULL THEN 4 ELSE 8 END"    \
     " WHEN d.status='pending' THEN 1 ELSE 2 END)"
+#define EBI_SQL_LOG                                                                                \
+    " FROM @event_log AS l" EBI_SQL_LIST_JOIN EBI_SQL_FILTER("l") EBI_SQL_FILTER_MORE("l")         \
+    EBI_SQL_STATUS
 /* What is live, or dead, found in its own small table. */
 #define EBI_SQL_LIVE                                                                               \
     " FROM @deliveries AS o CROSS JOIN @event_log AS l ON l.seq=o.seq" EBI_SQL_LIST_JOIN           \
@@ -1895,7 +1900,8 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
 #define EBI_SQL_LOST                                                                               \
     " FROM @dead_letters AS o CROSS JOIN @event_log AS l ON l.seq=o.seq" EBI_SQL_LIST_JOIN         \
     EBI_SQL_FILTER("o") " AND o.subscription=''" EBI_SQL_FILTER_MORE("l") " AND ?10"
-#define EBI_SQL_FILTER_DEAD EBI_SQL_FILTER("x") EBI_SQL_FILTER_MORE("x") " AND (?8 IS NULL OR x.subscription=?8)"
+#define EBI_SQL_FILTER_DEAD                                                                        \
+    EBI_SQL_FILTER("x") EBI_SQL_FILTER_MORE("x") " AND (?8 IS NULL OR x.subscription=?8)"
 
 #define EBI_SQL_LIST(X)                                                                            \
     /* transactions */                                                                             \
@@ -1930,9 +1936,9 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
                  "+2*EXISTS(SELECT 1 FROM @deliveries WHERE apart=2)")                             \
     X(CLAIM, "UPDATE @deliveries SET status='processing',attempts=failed+?3,token=?2,owner=?4,"    \
              "max_attempts=?9,due_ms=NULL,aside=0,apart=NULL,updated_at=?5 WHERE " EBI_SQL_FENCE)  \
-    X(CLAIM_PLAIN, "UPDATE @deliveries SET status='processing',attempts=failed+?3,token=?2,owner=?4,"\
-                   "max_attempts=?9,updated_at=?5 WHERE seq=?1 AND " EBI_SQL_PLAIN_ROW             \
-                   " AND failed=?7 AND snoozes=?8 AND status=?6")                                                \
+    X(CLAIM_PLAIN, "UPDATE @deliveries SET status='processing',attempts=failed+?3,token=?2,"       \
+                   "owner=?4,max_attempts=?9,updated_at=?5 WHERE seq=?1 AND " EBI_SQL_PLAIN_ROW    \
+                   " AND failed=?7 AND snoozes=?8 AND status=?6")                                  \
     X(COUNT_ATTEMPT, "UPDATE @deliveries SET attempts=failed+1 WHERE seq=?1")                      \
     X(PARK, "UPDATE @deliveries SET status='pending',due_ms=NULL,aside=?3 WHERE " EBI_SQL_FENCE)   \
     X(CLAIMS, "SELECT seq,token FROM @deliveries WHERE token IS NOT NULL ORDER BY seq")            \
@@ -1958,13 +1964,13 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
                   " INDEXED BY @deliveries_line WHERE ordering_key=?1 AND aside>0 AND aside<?3"    \
                   " AND " EBI_SQL_IN_LINE " AND seq<?2 UNION ALL SELECT seq FROM @deliveries"      \
                   " INDEXED BY @deliveries_later WHERE ordering_key=?1 AND " EBI_SQL_LATER         \
-                  " AND due_ms<=?4 AND seq<?2 AND token IS NULL UNION ALL SELECT seq FROM @deliveries WHERE apart=2"         \
-                  " AND ordering_key=?1) LIMIT 1")                                                 \
+                  " AND due_ms<=?4 AND seq<?2 AND token IS NULL UNION ALL"                         \
+                  " SELECT seq FROM @deliveries WHERE apart=2 AND ordering_key=?1) LIMIT 1")       \
     X(KEY_RING, "UPDATE @deliveries SET due_ms=0 WHERE seq=(SELECT seq FROM @deliveries"           \
                 " INDEXED BY @deliveries_line WHERE ordering_key=(SELECT ordering_key"             \
                 " FROM @deliveries WHERE seq=?1) AND aside=0 AND " EBI_SQL_IN_LINE                 \
                 " AND seq<>?1 AND token IS NULL AND due_ms IS NULL AND apart IS NULL LIMIT 1)")    \
-    X(LOAD_ONE, EBI_SQL_LOAD "WHERE d.seq=?1")                                                        \
+    X(LOAD_ONE, EBI_SQL_LOAD "WHERE d.seq=?1")                                                     \
     /* how a claim ends: ebi_end_run() binds for all of these */                                   \
     X(REVOKE, "UPDATE @deliveries SET token=NULL WHERE seq=?1")                                    \
     X(DELETE_LIVE, "DELETE FROM @deliveries WHERE seq=?1 AND token IS ?2")                         \
@@ -1977,8 +1983,8 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
     X(SNOOZE, "UPDATE @deliveries SET status=CASE failed WHEN 0 THEN 'pending' ELSE 'processing'"  \
               " END,attempts=failed,snoozes=snoozes+?7,apart=?6,due_ms=?3,token=NULL,"             \
               "owner=NULL,updated_at=?5 WHERE seq=?1 AND token IS ?2")                             \
-    X(DIE, EBI_SQL_DEATH "d.token IS ?2")                                                            \
-    X(DIE_FRESH, EBI_SQL_DEATH EBI_SQL_FRESH("d."))                                                  \
+    X(DIE, EBI_SQL_DEATH "d.token IS ?2")                                                          \
+    X(DIE_FRESH, EBI_SQL_DEATH EBI_SQL_FRESH("d."))                                                \
     X(UNFINISHED, "SELECT EXISTS(SELECT 1 FROM @deliveries WHERE seq>?1)"                          \
                   " OR EXISTS(SELECT 1 FROM @deliveries WHERE due_ms IS NOT NULL)"                 \
                   " OR EXISTS(SELECT 1 FROM @deliveries WHERE apart=2)"                            \
@@ -2010,15 +2016,13 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
     X(STATE, "SELECT l.id,(SELECT status FROM @deliveries WHERE seq=l.seq),"                       \
              "(SELECT 1 FROM @dead_letters WHERE subscription='' AND seq=l.seq)"                   \
              " FROM @event_log AS l WHERE l.seq=?1")                                               \
-    X(GET, EBI_SQL_LIST_LOG " FROM @event_log AS l" EBI_SQL_LIST_JOIN "WHERE l.seq=?1 AND l.id=?2") \
-    X(LOG_READ, EBI_SQL_LIST_LOG " FROM @event_log AS l" EBI_SQL_LIST_JOIN                         \
-      EBI_SQL_FILTER("l") EBI_SQL_FILTER_MORE("l") EBI_SQL_STATUS " ORDER BY l.seq LIMIT ?6 OFFSET ?7")                     \
-    X(LOG_BACK, EBI_SQL_LIST_LOG " FROM @event_log AS l" EBI_SQL_LIST_JOIN                         \
-      EBI_SQL_FILTER("l") EBI_SQL_FILTER_MORE("l") EBI_SQL_STATUS " ORDER BY l.seq DESC LIMIT ?6 OFFSET ?7")                \
+    X(GET, EBI_SQL_LIST_LOG " FROM @event_log AS l" EBI_SQL_LIST_JOIN                              \
+      "WHERE l.seq=?1 AND l.id=?2")                                                                \
+    X(LOG_READ, EBI_SQL_LIST_LOG EBI_SQL_LOG " ORDER BY l.seq LIMIT ?6 OFFSET ?7")                 \
+    X(LOG_BACK, EBI_SQL_LIST_LOG EBI_SQL_LOG " ORDER BY l.seq DESC LIMIT ?6 OFFSET ?7")            \
     X(LOG_COUNT, "SELECT count(*) FROM @event_log AS l " EBI_SQL_FILTER("l")                       \
       EBI_SQL_FILTER_MORE("l"))                                                                    \
-    X(LOG_COUNT_STATUS, "SELECT count(*) FROM @event_log AS l" EBI_SQL_LIST_JOIN                   \
-      EBI_SQL_FILTER("l") EBI_SQL_FILTER_MORE("l") EBI_SQL_STATUS)                                 \
+    X(LOG_COUNT_STATUS, "SELECT count(*)" EBI_SQL_LOG)                                             \
     X(LIVE_READ, EBI_SQL_LIST_LOG EBI_SQL_LIVE " ORDER BY o.seq LIMIT ?6 OFFSET ?7")               \
     X(LIVE_BACK, EBI_SQL_LIST_LOG EBI_SQL_LIVE " ORDER BY o.seq DESC LIMIT ?6 OFFSET ?7")          \
     X(LIVE_TOTAL, "SELECT count(*)" EBI_SQL_LIVE)                                                  \
@@ -2080,7 +2084,7 @@ typedef struct ebi_req {
     void *arg;
     int level;        /* durability this member needs */
     int64_t until_us; /* EB_ERR_BUSY if it could not begin by then */
-    int64_t queue_us; /* leaves the queue unserved at that time, and leads or does nothing; 0: waits */
+    int64_t queue_us; /* leaves the queue unserved at that time; 0: waits for as long as it takes */
     int once;         /* it cannot run twice: another's failure ends it with EB_EMPTY */
     int ran;
     /* under store->lock */
@@ -2093,8 +2097,8 @@ typedef struct ebi_req {
 } ebi_req;
 enum { EBI_REQ_QUEUED, EBI_REQ_LEAD, EBI_REQ_DONE };
 
-/* What the log is to be told, by whoever next holds no lock and does not lead: a logger may publish.
-** Under store->lock. */
+/* What the log is to be told, by whoever next holds no lock and does not lead: a logger may
+** publish. Under store->lock. */
 typedef struct ebi_note {
     int level;
     const char *message;
@@ -2225,8 +2229,8 @@ EBI_FN int64_t ebi_due(int64_t now_ms, int64_t delay_ms)
     return due == INT64_MAX ? due - 1 : due;
 }
 
-/* Waits for a signal or for us microseconds; may wake early. A clock of the user's has no conditions:
-** it is slept on, with the lock free, 10 ms at a time. Lock held on entry and exit. */
+/* Waits for a signal or for us microseconds; may wake early. A clock of the user's has no
+** conditions: it is slept on, with the lock free, 10 ms at a time. Lock held on entry and exit. */
 EBI_FN void ebi_clock_wait(eb_store *store, ebi_cond *cond, int64_t us)
 {
     EB_ASSERT(us >= 0);
@@ -2516,7 +2520,8 @@ EBI_FN eb_result ebi_db_level(ebi_db *db, int level)
     return rc;
 }
 
-/* Somebody else has the write lock: after a second that is said, once, however many tries it was. */
+/* Somebody else has the write lock: after a second that is said, once, however many tries it was.
+*/
 enum { EBI_LOCK_SAID_US = 1000000 };
 EBI_FN void ebi_db_locked(eb_store *store, int64_t now_us)
 {
@@ -2533,10 +2538,10 @@ EBI_FN void ebi_db_locked(eb_store *store, int64_t now_us)
     ebi_mutex_unlock(&store->lock);
 }
 
-/* Waits for another process's lock. Time counts, not calls: a signal may end a pause early. SQLite's
-** write lock has no queue, so whoever asks most often gets it; with pauses of 1 ms one of several
-** busy processes starves for seconds, with short ones in the beginning none waits for long (bench/).
-** A clock of the user's is too coarse for that. */
+/* Waits for another process's lock. Time counts, not calls: a signal may end a pause early.
+** SQLite's write lock has no queue, so whoever asks most often gets it; with pauses of 1 ms one of
+** several busy processes starves for seconds, with short ones in the beginning none waits for long
+** (bench/). A clock of the user's is too coarse for that. */
 EBI_FN int ebi_db_busy(void *arg, int count)
 {
     ebi_db *db = (ebi_db *)arg;
@@ -2698,7 +2703,8 @@ EBI_FN int64_t ebi_db_wal_bytes(ebi_db *db)
 **
 ** Version 0.1.0 named it <path>-<ns>.owner, which may be the side file of another database. */
 
-/* Whether this VFS opens files of the operating system by their names, so that we may look first. */
+/* Whether this VFS opens files of the operating system by their names, so that we may look first.
+*/
 EBI_FN int ebi_db_native(const eb_store *store)
 {
     const sqlite3_vfs *vfs = sqlite3_vfs_find(store->vfs);
@@ -3030,7 +3036,8 @@ EBI_FN eb_result ebi_schema_encoding(ebi_db *db)
     if (rc == SQLITE_OK) rc = sqlite3_step(s);
     name = rc == SQLITE_ROW ? (const char *)sqlite3_column_text(s, 0) : NULL;
     if (rc == SQLITE_ROW && !name) rc = SQLITE_NOMEM;
-    if (rc != SQLITE_ROW) result = ebi_db_error(db, rc == SQLITE_DONE ? SQLITE_ERROR : rc, "reading");
+    if (rc != SQLITE_ROW)
+        result = ebi_db_error(db, rc == SQLITE_DONE ? SQLITE_ERROR : rc, "reading");
     else if (strcmp(name, "UTF-8") != 0)
         result = ebi_error(EB_ERR_SCHEMA, "%s: the database is in %s, an event bus needs UTF-8",
                            db->store->path, name);
@@ -3050,7 +3057,8 @@ EBI_FN eb_result ebi_schema_registry(ebi_db *db)
     if (rc != SQLITE_ROW) return ebi_db_error(db, rc, "reading");
     if (!there) return EB_OK;
     s = NULL;
-    rc = sqlite3_prepare_v2(db->handle, "SELECT ns,created_at,metadata FROM namespaces", -1, &s, NULL);
+    rc = sqlite3_prepare_v2(db->handle, "SELECT ns,created_at,metadata FROM namespaces", -1, &s,
+                            NULL);
     sqlite3_finalize(s);
     if (rc == SQLITE_OK) return EB_OK;
     if ((rc & 0xFF) != SQLITE_ERROR) return ebi_db_error(db, rc, "reading");
@@ -3201,9 +3209,9 @@ EBI_FN eb_result ebi_schema_see(eb_store *store, ebi_db *db, int64_t *version)
 }
 
 /* Brings a file of an older version forward, unless somebody dispatches it: waits for them up to
-** busy_timeout_ms, or until somebody else has done it. A process that opened the file before, with the
-** older header, knows nothing of the new rules. So that it cannot begin to dispatch, its form of the
-** side file is held until this store closes, where that is not the new form as well. */
+** busy_timeout_ms, or until somebody else has done it. A process that opened the file before, with
+** the older header, knows nothing of the new rules. So that it cannot begin to dispatch, its form
+** of the side file is held until this store closes, where that is not the new form as well. */
 EBI_FN eb_result ebi_schema_migrate(eb_store *store, ebi_db *db, int64_t version)
 {
     int64_t until_us = ebi_add(ebi_mono_us(store), ebi_us(store->busy_timeout_ms));
@@ -3320,9 +3328,9 @@ EBI_FN eb_result ebi_store_sqlite(void)
     static ebi_mutex lock = EBI_MUTEX_INIT;
     int rc;
     if (sqlite3_libversion_number() < 3051003 || sqlite3_libversion_number() == 3052000)
-        return ebi_error(EB_ERR_SCHEMA, "SQLite %s is linked: it can corrupt a WAL database; compile "
-                         "the sqlite3.c that comes with eventbus.h into the program and drop "
-                         "-lsqlite3", sqlite3_libversion());
+        return ebi_error(EB_ERR_SCHEMA, "SQLite %s is linked: it can corrupt a WAL database; "
+                         "compile the sqlite3.c that comes with eventbus.h into the program and "
+                         "drop -lsqlite3", sqlite3_libversion());
     ebi_mutex_lock(&lock);
     rc = sqlite3_initialize();
     ebi_mutex_unlock(&lock);
@@ -3383,8 +3391,9 @@ EBI_FN eb_result ebi_store_name(eb_store *store)
     return ok ? EB_OK : ebi_error(EB_ERR_NOMEM, "out of memory");
 }
 
-/* For reading a file that cannot be written, SQLite would make files beside it that cannot be written
-** either, and keep everybody out for good. If nobody has it open, it is read as it is on disk. */
+/* For reading a file that cannot be written, SQLite would make files beside it that cannot be
+** written either, and keep everybody out for good. If nobody has it open, it is read as it is on
+** disk. */
 EBI_FN eb_result ebi_store_freeze(eb_store *store)
 {
     sqlite3_vfs *vfs = sqlite3_vfs_find(store->vfs);
@@ -3670,8 +3679,8 @@ EBI_FN eb_result ebi_writer_one_by_one(eb_store *store, ebi_req *list, int outco
     return outcomes ? ebi_writer_transaction(store, NULL, EB_DURABLE_NORMAL, 1) : EB_OK;
 }
 
-/* What a checkpoint came to: a WAL of which less than half could be copied is held by a reader, and not
-** only by what was written meanwhile. No lock held. */
+/* What a checkpoint came to: a WAL of which less than half could be copied is held by a reader, and
+** not only by what was written meanwhile. No lock held. */
 EBI_FN void ebi_writer_copied(eb_store *store, int rc, int frames, int copied)
 {
     ebi_mutex_lock(&store->lock);
@@ -3710,10 +3719,10 @@ EBI_FN void ebi_writer_say_wal(eb_store *store, int64_t bytes)
     }
 }
 
-/* A WAL that grows makes each sync write the file's length too, which costs 40 % of the commits. So the
-** leader of a started FULL bus makes it long in one go: zeros behind its last frame, under the write
-** lock, so that nobody appends meanwhile; a frame of zeros has no valid salt and ends every recovery.
-** A failure is no matter. By the leader, no lock held. */
+/* A WAL that grows makes each sync write the file's length too, which costs 40 % of the commits. So
+** the leader of a started FULL bus makes it long in one go: zeros behind its last frame, under the
+** write lock, so that nobody appends meanwhile; a frame of zeros has no valid salt and ends every
+** recovery. A failure is no matter. By the leader, no lock held. */
 EBI_FN void ebi_writer_fill_wal(eb_store *store)
 {
     enum { CHUNK = 1 << 16 };
@@ -4178,9 +4187,10 @@ typedef struct ebi_window {
     int64_t suspect_at, rest_us; /* until rest_us the others run */
 } ebi_window;
 
-/* How many lives there are, kept beside the rows: counting a million takes 40 ms. What a transaction
-** changes is collected in bus->delta and added when it is committed, so the sum is right for as long
-** as nobody else writes; `version` says who wrote last (PRAGMA data_version of the writer). */
+/* How many lives there are, kept beside the rows: counting a million takes 40 ms. What a
+** transaction changes is collected in bus->delta and added when it is committed, so the sum is
+** right for as long as nobody else writes; `version` says who wrote last (PRAGMA data_version of
+** the writer). */
 typedef struct ebi_depths {
     int64_t pending, processing, dead; /* dead: unnamed lives */
     int64_t others;                    /* dead letters of others */
@@ -4292,8 +4302,8 @@ EBI_FN void ebi_depths_forget(eb_bus *bus)
     bus->depths.counts++;
 }
 
-/* Whether they are right at this moment, in the transaction that is open on the writer. By the leader,
-** no lock held. */
+/* Whether they are right at this moment, in the transaction that is open on the writer. By the
+** leader, no lock held. */
 EBI_FN int ebi_depths_exact(eb_bus *bus, ebi_depths *out)
 {
     eb_store *store = &bus->store;
@@ -4436,7 +4446,8 @@ EBI_FN const char *ebi_column(sqlite3_stmt *s, int i)
 }
 
 /* What a row says is input too: a number outside of [low, high], or something else than a number
-** where one has to be, is damage. Says which table and row (its number is column 0); *bad is 1 then. */
+** where one has to be, is damage. Says which table and row (its number is column 0); *bad is 1
+** then. */
 EBI_FN int64_t ebi_column_within(sqlite3_stmt *s, int i, const char *what, int64_t low,
                                  int64_t high, int *bad)
 {
@@ -4612,8 +4623,8 @@ EBI_FN void ebi_keeper_noted(eb_store *store)
     if (ebi_bus_of(store)) ebi_keeper_wake(ebi_bus_of(store));
 }
 
-/* There is work at due_ms: whoever pumps elsewhere is told, if that is earlier than eb_pump said last.
-** Lock held. */
+/* There is work at due_ms: whoever pumps elsewhere is told, if that is earlier than eb_pump said
+** last. Lock held. */
 EBI_FN void ebi_notice(eb_bus *bus, int64_t due_ms)
 {
     if (!bus->notify.func || bus->pumping || due_ms >= bus->told_ms) return;
@@ -4672,7 +4683,8 @@ EBI_FN int ebi_window_lap_now(const eb_bus *bus)
            (!bus->workers || !w->lap_busy || ebi_mono_us(&bus->store) >= w->lap_rest_us);
 }
 
-/* Everything in memory that was not claimed is forgotten: the scan will read it again. Lock held. */
+/* Everything in memory that was not claimed is forgotten: the scan will read it again. Lock held.
+*/
 EBI_FN void ebi_window_forget(eb_bus *bus)
 {
     ebi_window *w = &bus->win;
@@ -4797,8 +4809,9 @@ EBI_FN void ebi_engine_undone(eb_store *store)
     if (store->bus) store->bus->claimed_to = 0;
 }
 
-/* Which keys have events that were passed over: only for these somebody may wait on disk whom nothing
-** but the end of another brings back. By hash of the key; a slot that two keys share says so. */
+/* Which keys have events that were passed over: only for these somebody may wait on disk whom
+** nothing but the end of another brings back. By hash of the key; a slot that two keys share says
+** so. */
 EBI_FN uint64_t *ebi_passed_slot(eb_bus *bus, const char *key, uint64_t *hash)
 {
     *hash = UINT64_C(14695981039346656037);
@@ -4840,8 +4853,8 @@ EBI_FN void ebi_passed_none(eb_bus *bus, const char *key, int64_t to)
     ebi_mutex_unlock(&bus->store.lock);
 }
 
-/* Whether an event of this key that was passed over, with a seq up to `to`, stands in line. SQLite's
-** result. */
+/* Whether an event of this key that was passed over, with a seq up to `to`, stands in line.
+** SQLite's result. */
 EBI_FN int ebi_key_waits(eb_store *store, const char *key, int64_t to, int *waits)
 {
     eb_bus *bus = ebi_bus_of(store);
@@ -4981,8 +4994,8 @@ EBI_FN int64_t ebi_bus_until(const eb_bus *bus)
     return bus->pump_until_us && bus->pump_until_us < until_us ? bus->pump_until_us : until_us;
 }
 
-/* Commits what waits in outcomes, if the lock can be had until until_us, and the lead until queue_us
-** (0: no limit); no lock held. */
+/* Commits what waits in outcomes, if the lock can be had until until_us, and the lead until
+** queue_us (0: no limit); no lock held. */
 EBI_FN eb_result ebi_engine_flush(eb_bus *bus, int64_t until_us, int64_t queue_us)
 {
     ebi_req r;
@@ -5298,8 +5311,9 @@ EBI_FN int ebi_publish_known(eb_store *store, const char *key, eb_id *id)
     return rc == SQLITE_ROW ? 1 : rc == SQLITE_DONE ? 0 : -1;
 }
 
-/* How an event begins: claimed if a worker is idle and would take it next; finished if nobody matches and
-** the policy says so. `counted` says whether the claim spends an attempt. Takes the lock. */
+/* How an event begins: claimed if a worker is idle and would take it next; finished if nobody
+** matches and the policy says so. `counted` says whether the claim spends an attempt. Takes the
+** lock. */
 EBI_FN int ebi_publish_birth(eb_bus *bus, const eb_message *m, int64_t seq, int64_t due,
                              int *attempts, int *counted, int64_t *born)
 {
@@ -5472,8 +5486,8 @@ EBI_FN int ebi_publish_one(eb_bus *bus, ebi_publish *p, size_t i, int64_t seq, i
         e->due_ms = due;
     }
     if (due && (p->due_ms == 0 || due < p->due_ms)) p->due_ms = due;
-    if (birth != EBI_BORN_DONE && birth != EBI_BORN_DEAD) ebi_depths_add(store, !token, token != 0, 0);
     if (birth == EBI_BORN_DEAD) ebi_depths_add(store, 0, 0, 1);
+    else if (birth != EBI_BORN_DONE) ebi_depths_add(store, !token, token != 0, 0);
     rc = ebi_publish_log_row(store, m, seq, id, due, now);
     if (rc == SQLITE_OK && token) rc = ebi_claim_mark(bus, seq);
     if (rc == SQLITE_OK && birth == EBI_BORN_DONE) return ebi_finish_insert(store, seq, 0, now);
@@ -5772,26 +5786,30 @@ EBI_FN eb_result ebi_publish_run(eb_bus *bus, const eb_message *msgs, size_t cou
 ** publishing. One structure on disk says who stands before whom:
 **
 **   The line of a key are its rows in deliveries that are not merely delayed and untried
-**   (EBI_SQL_IN_LINE) and have not stepped aside (`aside`), by seq. ebi_key_walk() goes along it from
-**   its head and claims as it goes. It stops at the first row that must be waited for:
+**   (EBI_SQL_IN_LINE) and have not stepped aside (`aside`), by seq. Whoever is to be claimed is
+**   claimed along the line, from its head (ebi_line_walk). The walk stops at the first row that
+**   must be waited for:
 **     - a row that waits for a retry or a snooze: later ones may not overtake it;
 **     - a row that somebody else claimed, or whose outcome is not on disk yet: it may come back;
 **     - a suspect: it runs alone, and only then those behind it;
 **   and does not begin at all while a row of the key, wherever it stands, is `processing` by hand.
-**   It goes on behind rows that nobody matches, waiting or not: these step aside and hold up nobody,
-**   until the epoch changes. Before it walks, rows whose time has come and rows that stepped aside in
-**   an older epoch are put into line, else a later event could overtake them.
+**   It goes on behind rows that nobody matches, waiting or not: these step aside and hold up
+**   nobody, until the epoch changes. Before it walks, rows whose time has come and rows that
+**   stepped aside in an older epoch are put into line, else a later event could overtake them.
 **
 ** In memory, bus->keys has the head of each key that is under way: claimed, or being run. What else
 ** was claimed of the key hangs behind it, by seq, and is started when the head has ended well. When
-** the head comes back instead (a retry, a snooze), all of it goes back to its place in line, untried.
-** So does what was claimed and finds, when it is to start, that another one has got a place before it:
-** see ebi_key_yields().
+** the head comes back instead (a retry, a snooze), all of it goes back to its place in line,
+** untried. So does what was claimed and finds, when it is to start, that another one has got a
+** place before it: see ebi_key_yields().
 **
-** Nobody who stands in line is in `ready` only to wait there: when an event of a key ends, the commit
-** that records it asks whether somebody waits (ebi_key_waits), and then the ended event goes to
-** bus->looks; the next claim walks the key. Whoever changes a line from outside rings for any one of
-** its rows by due_ms 0 (EBI_SQL_KEY_RING, the trigger events_update): what is due is walked too. */
+** A claim walks the line up to the event it has in hand. Who cannot be claimed is passed over: it
+** stays in line, no copy of it is kept, and nothing but the end of another of its key brings it
+** back. So the commit that records an end asks, if somebody of that key was passed over at all
+** (ebi_passed_add), whether somebody waits (ebi_key_waits). If so, the event that ended goes to
+** bus->looks, and the next claim walks that line again. Whoever changes a line from outside rings
+** for any one of its rows by due_ms 0 (EBI_SQL_KEY_RING, the trigger events_update): what is due
+** is walked too. */
 
 EBI_FN ebi_entry **ebi_key_slot(eb_bus *bus, const char *key)
 {
@@ -5825,8 +5843,8 @@ EBI_FN void ebi_key_enter(eb_bus *bus, ebi_entry *e)
     bus->chained++;
 }
 
-/* The head is no longer under way. goes_on: the next behind it is started, else all go back to disk.
-** Lock held. */
+/* The head is no longer under way. goes_on: the next behind it is started, else all go back to
+** disk. Lock held. */
 EBI_FN void ebi_key_leave(eb_bus *bus, ebi_entry *head, int goes_on)
 {
     ebi_entry **at, *next, *e = head->behind;
@@ -6060,8 +6078,8 @@ EBI_FN int ebi_claim_park(eb_store *store, ebi_claim *c, const ebi_entry *e, int
     c->waits = 1;
     if (plain && !e->ordering_key) return SQLITE_OK;
     if (e->seq > c->cursor) c->more = 1; /* it is plain from now on: a lap must come by */
-    rc = ebi_claim_fenced(store, c, EBI_SQL_PARK, e, e->ordering_key || e->suspect ? c->epoch : 0, 0,
-                          &won);
+    rc = ebi_claim_fenced(store, c, EBI_SQL_PARK, e, e->ordering_key || e->suspect ? c->epoch : 0,
+                          0, &won);
     if (!won) *fate = EBI_CLAIM_OLD;
     return rc;
 }
@@ -6117,8 +6135,9 @@ EBI_FN int ebi_step_not_due(eb_store *store, int64_t seq, int64_t now_ms)
     return ebi_db_step(s);
 }
 
-/* Brings into line what find finds of a key below a number (a time, or an epoch); *changed: rows. An
-** UPDATE with a subquery would build two temporary trees each time, for nothing in most cases. */
+/* Brings into line what find finds of a key below a number (a time, or an epoch); *changed: rows.
+** An UPDATE with a subquery would build two temporary trees each time, for nothing in most cases.
+*/
 EBI_FN int ebi_key_move(eb_store *store, int find, const char *key, int64_t number, int *changed)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, find);
@@ -6155,8 +6174,9 @@ EBI_FN int ebi_key_by_hand(eb_store *store, const char *key, int *by_hand)
     return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-/* Puts into line what belongs there. line->state stays NEW if there is more than one commit should do,
-** and becomes STOP if a row of this key is in somebody's hands, which rings when that is over. */
+/* Puts into line what belongs there. line->state stays NEW if there is more than one commit should
+** do, and becomes STOP if a row of this key is in somebody's hands, which rings when that is over.
+*/
 EBI_FN int ebi_line_prepare(eb_store *store, ebi_claim *c, ebi_line *line)
 {
     int rc, due = 0, back = 0, by_hand = 0;
@@ -6259,8 +6279,8 @@ EBI_FN int ebi_key_stands(eb_store *store, ebi_claim *c, const char *key, sqlite
     return SQLITE_OK;
 }
 
-/* Judges row seq of the line of e's key: by the copy e, if it is of that row and new, else from disk.
-** *own: e, or the one that was loaded and taken; NULL: neither is to be kept. */
+/* Judges row seq of the line of e's key: by the copy e, if it is of that row and new, else from
+** disk. *own: e, or the one that was loaded and taken; NULL: neither is to be kept. */
 EBI_FN int ebi_key_judge(eb_store *store, ebi_claim *c, ebi_entry *e, int64_t seq, int plain,
                          ebi_entry **own)
 {
@@ -6280,9 +6300,9 @@ EBI_FN int ebi_key_judge(eb_store *store, ebi_claim *c, ebi_entry *e, int64_t se
     return rc;
 }
 
-/* Goes along the line from where this claim has come, up to row `to`, and claims. copy (may be NULL)
-** is of one of its rows; *taken: it belongs to the claim now. Returns SQLite's result; line->state is
-** STOP if nobody behind can be claimed now. */
+/* Goes along the line from where this claim has come, up to row `to`, and claims. copy (may be
+** NULL) is of one of its rows; *taken: it belongs to the claim now. Returns SQLite's result;
+** line->state is STOP if nobody behind can be claimed now. */
 EBI_FN int ebi_line_walk(eb_store *store, ebi_claim *c, ebi_line *line, ebi_entry *copy,
                          int64_t to, int *taken)
 {
@@ -6308,7 +6328,8 @@ EBI_FN int ebi_line_walk(eb_store *store, ebi_claim *c, ebi_line *line, ebi_entr
         line->to = seq;
         line->mine += stands == EBI_KEY_MINE;
         if (stands != EBI_KEY_GO) continue;
-        plain = sqlite3_column_type(s, 2) == SQLITE_NULL && sqlite3_column_type(s, 3) == SQLITE_NULL;
+        plain = sqlite3_column_type(s, 2) == SQLITE_NULL &&
+                sqlite3_column_type(s, 3) == SQLITE_NULL;
         rc = ebi_key_judge(store, c, copy, seq, plain, &own);
         c->walked++;
         line->mine += own && own->token;
@@ -6322,9 +6343,9 @@ EBI_FN int ebi_line_walk(eb_store *store, ebi_claim *c, ebi_line *line, ebi_entr
     return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-/* e is a copy of a row that has a key, or an event of that key that ended. Claims from the head of the
-** line on: up to e, or as many as there is room for. See the introduction of >>keys. e is left to the
-** caller unless *taken; *again: to be tried once more. */
+/* e is a copy of a row that has a key, or an event of that key that ended. Claims from the head of
+** the line on: up to e, or as many as there is room for. See the introduction of >>keys. e is left
+** to the caller unless *taken; *again: to be tried once more. */
 EBI_FN int ebi_key_walk(eb_store *store, ebi_claim *c, ebi_entry *e, int *taken, int *again)
 {
     ebi_line *line;
@@ -6336,18 +6357,19 @@ EBI_FN int ebi_key_walk(eb_store *store, ebi_claim *c, ebi_entry *e, int *taken,
     if (rc != SQLITE_OK || *again) return rc;
     if (line->state == EBI_LINE_GO && copy)
         rc = ebi_line_walk(store, c, line, copy, e->seq, taken);
-    /* Whoever was passed over is brought back by the end of another of its key: if none is under way,
-    ** now. */
+    /* Whoever was passed over is brought back by the end of another of its key: if none is under
+    ** way, now. */
     if (rc == SQLITE_OK && line->state == EBI_LINE_GO && line->mine == 0 && !c->alone)
-        rc = ebi_line_walk(store, c, line, NULL, ebi_passed_to(ebi_bus_of(store), line->key), taken);
+        rc = ebi_line_walk(store, c, line, NULL, ebi_passed_to(ebi_bus_of(store), line->key),
+                           taken);
     if (rc != SQLITE_OK || *taken) return rc;
-    if (c->alone) /* a head that is no suspect, and who stood behind one that is gone, is for others */
+    if (c->alone) /* a head that is no suspect, or who stood behind one that is gone: others do */
         *again = line->state == EBI_LINE_GO || line->plain;
     else if (line->state == EBI_LINE_GO && ebi_claim_full(c))
         *again = line->mine == 0 || (copy && line->to < e->seq);
     if (*again || !copy) return rc;
     ebi_passed_add(ebi_bus_of(store), e->ordering_key, e->seq);
-    return ebi_step_not_due(store, e->seq, c->now_ms); /* in line is enough: the look brings it back */
+    return ebi_step_not_due(store, e->seq, c->now_ms); /* in line is enough: it is brought back */
 }
 
 /* Judges or walks e, which then is taken, kept for another walk, or dropped. */
@@ -6450,8 +6472,8 @@ EBI_FN int ebi_claim_slice(eb_store *store, int64_t from, int64_t *to, int *more
     return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-/* Plain rows in (from, to]: those that somebody matches, or that the policy may end, go to c->loaded.
-** *at: how far it came; *more: not to the end. */
+/* Plain rows in (from, to]: those that somebody matches, or that the policy may end, go to
+** c->loaded. *at: how far it came; *more: not to the end. */
 EBI_FN int ebi_claim_rows(eb_store *store, ebi_claim *c, int64_t from, int64_t to, int64_t *at,
                           int *more)
 {
@@ -6568,8 +6590,8 @@ EBI_FN eb_result ebi_claim_func(eb_store *store, void *arg)
     return ebi_writer_error(store, rc, "claiming events");
 }
 
-/* Lock held, after a commit that failed, its own fault or not: the rows are as they were, or ebi_engine_resync() will find
-** them. */
+/* Lock held, after a commit that failed, its own fault or not: the rows are as they were, or
+** ebi_engine_resync() will find them. */
 EBI_FN void ebi_claim_lost(eb_bus *bus, ebi_claim *c)
 {
     eb_store *store = &bus->store;
@@ -6635,9 +6657,9 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
     ebi_cond_broadcast(&bus->news);
 }
 
-/* What the next claim should be of. A suspect runs alone: nothing else of this process runs with it,
-** and nothing is claimed before it is through. Then the others have as long as it took; so suspects
-** neither wait for ever nor stop the rest. Lock held. */
+/* What the next claim should be of. A suspect runs alone: nothing else of this process runs with
+** it, and nothing is claimed before it is through. Then the others have as long as it took; so
+** suspects neither wait for ever nor stop the rest. Lock held. */
 enum { EBI_CLAIM_NOTHING, EBI_CLAIM_SUSPECT, EBI_CLAIM_OTHERS };
 EBI_FN int ebi_claim_what(eb_bus *bus)
 {
@@ -6745,9 +6767,9 @@ EBI_FN void ebi_claim_farewell(eb_bus *bus, const char *pattern)
 
 /* ---- what starts ---- */
 
-/* Whether e, claimed but not started, has to wait after all: something has come due since, or is wanted
-** by somebody since, and stands before it in the line of its key. Asked only when that may be. Lock
-** held on entry and exit, not in between. */
+/* Whether e, claimed but not started, has to wait after all: something has come due since, or is
+** wanted by somebody since, and stands before it in the line of its key. Asked only when that may
+** be. Lock held on entry and exit, not in between. */
 EBI_FN int ebi_key_yields(eb_bus *bus, const ebi_entry *e)
 {
     eb_store *store = &bus->store;
@@ -6782,8 +6804,8 @@ EBI_FN void ebi_claim_undo(eb_bus *bus, ebi_entry *e)
     else ebi_outcome_push(bus, e, EBI_OUT_RELEASE);
 }
 
-/* The next event whose handlers are to be called, NULL: none is claimed. Lock held on entry and exit,
-** perhaps not in between: until it is decided, the event is in bus->starting. */
+/* The next event whose handlers are to be called, NULL: none is claimed. Lock held on entry and
+** exit, perhaps not in between: until it is decided, the event is in bus->starting. */
 EBI_FN ebi_entry *ebi_claim_start(eb_bus *bus)
 {
     ebi_entry *e, *at, *previous;
@@ -6918,14 +6940,15 @@ EBI_FN void ebi_claims_check(eb_bus *bus)
 ** several were under way, or a batch, nobody can know: none loses an attempt, but each becomes a
 ** suspect and runs alone, counted. So a poison event convicts only itself, at the next crash.
 **
-** The one that is known runs alone from then on too, until a handler has returned from it: in a batch
-** its next crash would not be counted.
+** The one that is known runs alone from then on too, until a handler has returned from it: in a
+** batch its next crash would not be counted.
 **
 ** What was set to processing by hand counts as having run alone.
 **
 ** The rows are read in slices before anything is written, so that a start among a million events
-** holds no lock for long. Which rule applies is written down (meta.recovering) with the first change:
-** if this process dies in between, the one row that is left is not taken for the only one. */
+** holds no lock for long. Which rule applies is written down (meta.recovering) with the first
+** change: if this process dies in between, the one row that is left is not taken for the only one.
+*/
 
 typedef struct ebi_recovered { /* what is to be said in the log once it is committed */
     eb_id id;
@@ -6948,7 +6971,8 @@ static const char ebi_interrupted[] = "interrupted: the process ended while the 
 static const char ebi_interrupted_json[] =
     "\"interrupted: the process ended while the handler ran\"";
 
-/* The next slice: claims are counted and, with collect, remembered, as many as fit. Blocks nobody. */
+/* The next slice: claims are counted and, with collect, remembered, as many as fit. Blocks nobody.
+*/
 EBI_FN eb_result ebi_recover_read(eb_store *store, ebi_recovery *r, int collect)
 {
     ebi_db *db;
@@ -6956,7 +6980,8 @@ EBI_FN eb_result ebi_recover_read(eb_store *store, ebi_recovery *r, int collect)
     int rc = SQLITE_DONE, n = 0, bad = 0;
     int64_t attempts, failed;
     eb_result result = ebi_reader_enter(store, &db);
-    s = result == EB_OK ? ebi_db_stmt(store, db, r->by_hand ? EBI_SQL_BY_HAND : EBI_SQL_ROWS) : NULL;
+    s = result != EB_OK ? NULL
+                        : ebi_db_stmt(store, db, r->by_hand ? EBI_SQL_BY_HAND : EBI_SQL_ROWS);
     r->count = r->more = 0;
     if (s) sqlite3_bind_int64(s, 1, r->after);
     while (s && (!collect || r->count < EBI_RECOVER_ROWS) && (rc = sqlite3_step(s)) == SQLITE_ROW) {
@@ -7005,8 +7030,10 @@ EBI_FN int ebi_recover_row(eb_store *store, ebi_recovery *r, int64_t seq, sqlite
     end.now = now;
     end.error_json = ebi_interrupted_json;
     if (!charge) return ebi_end_run(store, EBI_SQL_SNOOZE, &end, &changed);
-    if (failed + 1 >= max) rc = ebi_end_dead(store, &end, EBI_SQL_DIE, EBI_SQL_DELETE_LIVE, &changed);
-    else rc = ebi_end_run(store, EBI_SQL_RETRY, &end, &changed);
+    if (failed + 1 >= max)
+        rc = ebi_end_dead(store, &end, EBI_SQL_DIE, EBI_SQL_DELETE_LIVE, &changed);
+    else
+        rc = ebi_end_run(store, EBI_SQL_RETRY, &end, &changed);
     if (rc != SQLITE_OK || !changed) return rc;
     r->said_count++;
     snprintf(say->id.str, sizeof say->id.str, "%s", id ? id : "");
@@ -7659,7 +7686,7 @@ EBI_FN void ebi_bus_finish(eb_bus *bus)
     ebi_mutex_lock(&store->lock);
     ebi_release_claims(bus);
     ebi_mutex_unlock(&store->lock);
-    ebi_writer_run(store, ebi_node_remove, NULL, NULL, EB_DURABLE_NORMAL); /* for information only */
+    ebi_writer_run(store, ebi_node_remove, NULL, NULL, EB_DURABLE_NORMAL); /* for information */
     if (ebi_engine_flush(bus, ebi_bus_until(bus), 0) != EB_OK)
         ebi_log_note(store, EB_LOG_ERROR, "last outcomes not recorded: they will run again",
                      ebi_error_text);
@@ -7704,7 +7731,8 @@ EBI_FN int ebi_keeper_hire(eb_bus *bus, ebi_keeper *k)
     if (k->hire_us <= k->now_us) {
         k->hire_us = k->now_us + 1000000;
         if (!k->hire_failed)
-            ebi_log_later(&bus->store, EB_LOG_WARN, "cannot start a thread in the place of a lost one",
+            ebi_log_later(&bus->store, EB_LOG_WARN,
+                          "cannot start a thread in the place of a lost one",
                           "%d of %d workers are left; tried again every second",
                           bus->workers_alive, bus->workers);
         k->hire_failed = 1;
@@ -7724,7 +7752,7 @@ EBI_FN int ebi_keeper_acks(eb_bus *bus, ebi_keeper *k)
     if (due_us > k->now_us) return 0;
     ebi_mutex_unlock(&bus->store.lock);
     rc = ebi_engine_flush(bus, k->now_us + EBI_KEEPER_WAIT_US, k->now_us + EBI_KEEPER_WAIT_US);
-    if (rc < 0 && rc != EB_ERR_BUSY) /* a lock is said by whoever waits for it, see ebi_db_locked() */
+    if (rc < 0 && rc != EB_ERR_BUSY) /* a lock is said by whoever waits for it: ebi_db_locked() */
         ebi_log_note(&bus->store, EB_LOG_ERROR, "cannot record outcomes yet", ebi_error_text);
     ebi_mutex_lock(&bus->store.lock);
     if (rc == EB_ERR_BUSY && !bus->retry_at_us) ebi_engine_backoff(bus);
@@ -7886,7 +7914,8 @@ EBI_FN void ebi_pump_leave(eb_bus *bus)
 }
 
 /* Runs one event if one is due and the deadline (monotonic ms) is not over, or looks for some. Lock
-** held on entry and exit. Returns 0 if there was nothing to do, 1 if it only looked, 2 if it ran one. */
+** held on entry and exit. Returns 0 if there was nothing to do, 1 if it only looked, 2 if it ran
+** one. */
 EBI_FN int ebi_pump_one(eb_bus *bus, int64_t deadline_ms)
 {
     ebi_entry *e = ebi_claim_start(bus);
@@ -7954,8 +7983,8 @@ EBI_FN eb_result ebi_pump_some(eb_bus *bus, int64_t deadline_ms)
     }
 }
 
-/* The same at the end of a call that waited: what ran meanwhile is on disk when it returns. Lock held
-** on entry and exit. */
+/* The same at the end of a call that waited: what ran meanwhile is on disk when it returns. Lock
+** held on entry and exit. */
 EBI_FN void ebi_pump_done(eb_bus *bus)
 {
     ebi_pump_flush(bus);
@@ -8094,8 +8123,8 @@ EBI_FN int ebi_drain_busy(const eb_bus *bus)
            bus->saying;
 }
 
-/* Whether an event waits for a subscription that is paused: EB_ERR_STATE and its name. Looks at what
-** was passed over, in slices, only if something was for that reason. No lock held. */
+/* Whether an event waits for a subscription that is paused: EB_ERR_STATE and its name. Looks at
+** what was passed over, in slices, only if something was for that reason. No lock held. */
 EBI_FN eb_result ebi_drain_paused(eb_bus *bus)
 {
     eb_store *store = &bus->store;
@@ -8116,8 +8145,8 @@ EBI_FN eb_result ebi_drain_paused(eb_bus *bus)
             for (sub = bus->subs; sub && type; sub = sub->next)
                 if (sub->paused && ebi_glob(sub->pattern, type)) break;
             if (sub && type)
-                rc = ebi_error(EB_ERR_STATE, "events wait for the subscription %s, which is paused: "
-                               "too many of its handlers never returned", sub->pattern);
+                rc = ebi_error(EB_ERR_STATE, "events wait for the subscription %s, which is "
+                               "paused: too many of its handlers never returned", sub->pattern);
             ebi_mutex_unlock(&store->lock);
         }
         if (s) sqlite3_reset(s);
@@ -8126,9 +8155,9 @@ EBI_FN eb_result ebi_drain_paused(eb_bus *bus)
     return rc;
 }
 
-/* Whether anything is left to do: EB_OK no, EB_EMPTY yes, else an error. What memory has passed over
-** is not looked at again; the rest is three looks at an index, through the reader, so that neither a
-** publisher nor a foreign lock is in the way. No lock held. */
+/* Whether anything is left to do: EB_OK no, EB_EMPTY yes, else an error. What memory has passed
+** over is not looked at again; the rest is three looks at an index, through the reader, so that
+** neither a publisher nor a foreign lock is in the way. No lock held. */
 EBI_FN eb_result ebi_drained(eb_bus *bus)
 {
     eb_store *store = &bus->store;
@@ -8410,7 +8439,8 @@ EBI_FN int ebi_node_insert(eb_store *store)
 {
     char now[EBI_TIME_LEN + 1];
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_NODE_INSERT);
-    int rc = s ? ebi_db_run(store, &store->writer, EBI_SQL_NODE_CLEAR) : ebi_db_code(&store->writer);
+    int rc = s ? ebi_db_run(store, &store->writer, EBI_SQL_NODE_CLEAR)
+               : ebi_db_code(&store->writer);
     if (rc != SQLITE_OK) return rc;
     ebi_time_text(ebi_now_ms(store), now);
     ebi_bind_text(s, 1, store->node_id);
@@ -8479,7 +8509,7 @@ EBI_FN eb_result ebi_bus_begin(eb_bus *bus)
     eb_result rc = EB_OK;
     int i, ok = 1;
     ebi_mutex_lock(&bus->store.lock);
-    if (bus->state != EBI_STARTING) { /* the logger has ended it, while it was told of the recovery */
+    if (bus->state != EBI_STARTING) { /* the logger has ended it, when told of the recovery */
         ebi_mutex_unlock(&bus->store.lock);
         return ebi_error(EB_ERR_SHUTDOWN, "the bus is shut down");
     }
@@ -8808,8 +8838,8 @@ typedef struct ebi_dlq {
 
 #define EBI_DLQ_CHUNK 200 /* rows per transaction, so that nobody waits long behind a big one */
 
-/* The bus hears of what its own store did: it looks at what is due, and a claimed event that was given
-** up does not start. */
+/* The bus hears of what its own store did: it looks at what is due, and a claimed event that was
+** given up does not start. */
 EBI_FN void ebi_dlq_after(eb_store *store, void *arg, eb_result rc)
 {
     const ebi_dlq *d = (const ebi_dlq *)arg;
@@ -8926,8 +8956,8 @@ EBI_FN int ebi_dlq_collect(sqlite3_stmt *s, int64_t *seqs, int *count)
     return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-/* eb_dlq_retry_all begins with one snapshot of what matches: an event that dies again meanwhile is not
-** retried again, and a publisher waits for one chunk at most. 8 bytes for each. */
+/* eb_dlq_retry_all begins with one snapshot of what matches: an event that dies again meanwhile is
+** not retried again, and a publisher waits for one chunk at most. 8 bytes for each. */
 EBI_FN eb_result ebi_dlq_snapshot(eb_store *store, ebi_dlq *d)
 {
     const eb_allocator *a = &store->allocator;
@@ -8956,7 +8986,8 @@ EBI_FN eb_result ebi_dlq_snapshot(eb_store *store, ebi_dlq *d)
         if (result == EB_OK) d->seqs[d->found++] = sqlite3_column_int64(s, 0);
     }
     if (s) sqlite3_reset(s);
-    if (result == EB_OK && rc != SQLITE_DONE) result = ebi_db_error(db, rc, "retrying dead letters");
+    if (result == EB_OK && rc != SQLITE_DONE)
+        result = ebi_db_error(db, rc, "retrying dead letters");
     ebi_snapshot_leave(store, db);
     return result;
 }
@@ -9051,9 +9082,9 @@ EBI_FN int ebi_depths_count(eb_store *store, ebi_db *db, ebi_depths *out)
     return rc;
 }
 
-/* A count is about to begin in the snapshot that is open on db: what we commit from here on is added to
-** it. *mine: which count it is, 0: it will serve this call only, as the writer is not to be had. With
-** read_lock held, which comes before the lead. */
+/* A count is about to begin in the snapshot that is open on db: what we commit from here on is
+** added to it. *mine: which count it is, 0: it will serve this call only, as the writer is not to
+** be had. With read_lock held, which comes before the lead. */
 EBI_FN int ebi_depths_begin(eb_bus *bus, ebi_db *db, int64_t *mine)
 {
     eb_store *store = &bus->store;
@@ -9092,8 +9123,8 @@ EBI_FN void ebi_depths_keep(eb_bus *bus, const ebi_depths *counted, int64_t mine
     ebi_mutex_unlock(&bus->store.lock);
 }
 
-/* Figures of the moment that is open on db. done is what was ever stored, less what was removed, lives
-** or is dead: no table has to be counted that grows for ever. */
+/* Figures of the moment that is open on db. done is what was ever stored, less what was removed,
+** lives or is dead: no table has to be counted that grows for ever. */
 EBI_FN int ebi_stats_rows(eb_store *store, ebi_db *db, const ebi_depths *d, eb_stats *out)
 {
     int64_t removed = 0, pages = 0, size = 0;
@@ -9165,7 +9196,8 @@ EBI_FN eb_result ebi_stats_counted(eb_store *store, eb_stats *out)
         code = ebi_db_number(store, db, EBI_SQL_STATS_PAUSED, &out->paused);
     if (rc == EB_OK && code == SQLITE_OK && !bus)
         code = ebi_db_number(store, db, EBI_SQL_STATS_LOST, &out->lost_workers);
-    if (code == SQLITE_CORRUPT && sqlite3_errcode(db->handle) != SQLITE_CORRUPT) rc = EB_ERR_CORRUPT;
+    if (code == SQLITE_CORRUPT && sqlite3_errcode(db->handle) != SQLITE_CORRUPT)
+        rc = EB_ERR_CORRUPT;
     else if (code != SQLITE_OK) rc = ebi_db_error(db, code, "reading statistics");
     ebi_snapshot_leave(store, db);
     return rc;
