@@ -71,6 +71,7 @@ CONTENTS
         >>results       Texts, and the calling thread's last error
         >>sql           Every statement, in one list
         >>types         The store and its connection
+        >>locks         Who holds the lock and who leads, asserted
         >>memory        One allocator
         >>clock         Wall time for rows, monotonic time for waits
         >>log           One structured entry at a time
@@ -984,7 +985,9 @@ EB_API int eb_match(const char *pattern, const char *type);
 #else
 #define EBI_UNUSED
 #endif
+#ifndef EBI_FN /* tests/compile looks for functions that nobody calls */
 #define EBI_FN EBI_UNUSED static
+#endif
 
 /* Test builds may define this to shake the scheduler at interesting places. */
 #ifndef EBI_YIELD
@@ -2125,8 +2128,11 @@ struct eb_store {
     int locks; /* of lock and read_lock, how many could be made */
     /* under lock */
     ebi_mutex lock;
+    int held; /* by holder: see EBI_HELD */
+    ebi_thread_id holder;
     ebi_req *queue_head, *queue_tail;
     int leading; /* somebody uses `writer` */
+    ebi_thread_id leader; /* set by whoever gets it */
     int crowd;   /* so many commits more are expected to be shared: see ebi_writer_lead() */
     int closed;  /* the bus was destroyed; a handler left behind may still call. Also read_lock */
     int64_t commits;
@@ -2153,6 +2159,45 @@ struct eb_store {
     ebi_mutex read_lock;
     ebi_db reader;
 };
+
+/* ===========================================================================
+** >>locks   Who holds the lock and who leads, asserted                  [private]
+** ========================================================================
+** store->lock is the one lock of a store and of the bus around it: held for moments, never while
+** SQLite works, a handler runs or a logger is told something. Who leads may use the connection
+** `writer`, and what else is the leader's, without it. A function says which of the two it expects
+** by its first lines. */
+
+EBI_FN void ebi_store_lock(eb_store *store)
+{
+    ebi_mutex_lock(&store->lock);
+    EB_ASSERT(!store->held);
+    store->held = 1;
+    store->holder = ebi_thread_self();
+}
+EBI_FN void ebi_store_unlock(eb_store *store)
+{
+    EB_ASSERT(store->held && ebi_thread_same(store->holder, ebi_thread_self()));
+    store->held = 0;
+    ebi_mutex_unlock(&store->lock);
+}
+
+/* Waits for a signal or for us microseconds, < 0: without limit; may wake early. Lock held on entry
+** and exit. */
+EBI_FN void ebi_store_wait(eb_store *store, ebi_cond *cond, int64_t us)
+{
+    EB_ASSERT(store->held && ebi_thread_same(store->holder, ebi_thread_self()));
+    store->held = 0;
+    ebi_cond_wait(cond, &store->lock, us);
+    EB_ASSERT(!store->held);
+    store->held = 1;
+    store->holder = ebi_thread_self();
+}
+
+#define EBI_HELD(store)                                                                            \
+    EB_ASSERT((store)->held && ebi_thread_same((store)->holder, ebi_thread_self()))
+#define EBI_LEADS(store)                                                                           \
+    EB_ASSERT((store)->leading && ebi_thread_same((store)->leader, ebi_thread_self()))
 
 /* ===========================================================================
 ** >>memory   One allocator                                          [private]
@@ -2233,14 +2278,15 @@ EBI_FN int64_t ebi_due(int64_t now_ms, int64_t delay_ms)
 ** conditions: it is slept on, with the lock free, 10 ms at a time. Lock held on entry and exit. */
 EBI_FN void ebi_clock_wait(eb_store *store, ebi_cond *cond, int64_t us)
 {
+    EBI_HELD(store);
     EB_ASSERT(us >= 0);
     if (!store->clock.sleep_ms) {
-        ebi_cond_wait(cond, &store->lock, us);
+        ebi_store_wait(store, cond, us);
         return;
     }
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     ebi_sleep_ms(store, us < 10000 ? (us + 999) / 1000 : 10);
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
 }
 
 /* ===========================================================================
@@ -2340,11 +2386,11 @@ EBI_FN void ebi_log_flush(eb_store *store)
 {
     ebi_note notes[EBI_NOTES];
     int i, n;
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     n = store->note_count;
     if (n > 0) memcpy(notes, store->notes, sizeof notes);
     store->note_count = 0;
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     for (i = 0; i < n; i++) ebi_log_note(store, notes[i].level, notes[i].message, notes[i].error);
 }
 
@@ -2526,7 +2572,7 @@ enum { EBI_LOCK_SAID_US = 1000000 };
 EBI_FN void ebi_db_locked(eb_store *store, int64_t now_us)
 {
     int64_t waited_us;
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     if (!store->locked_since_us) store->locked_since_us = now_us;
     waited_us = now_us - store->locked_since_us;
     if (!store->lock_said && waited_us > EBI_LOCK_SAID_US) {
@@ -2535,7 +2581,7 @@ EBI_FN void ebi_db_locked(eb_store *store, int64_t now_us)
                       "%s: for %lld ms now; another process, or an open transaction of your own",
                       store->path, (long long)(waited_us / 1000));
     }
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
 }
 
 /* Waits for another process's lock. Time counts, not calls: a signal may end a pause early.
@@ -3456,9 +3502,9 @@ EBI_FN void ebi_store_fini(eb_store *store)
 EBI_FN int64_t ebi_store_id_seq(eb_store *store, const char *id)
 {
     uint64_t key[2];
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     memcpy(key, store->id_key, sizeof key);
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     return ebi_id_seq(key, id);
 }
 
@@ -3560,7 +3606,7 @@ EBI_FN eb_result ebi_writer_renew(eb_store *store)
 {
     eb_result rc = EB_OK;
     int code;
-    EB_ASSERT(store->leading);
+    EBI_LEADS(store);
     if (store->in_memory) {
         ebi_db_rollback(store, &store->writer);
         store->must_reopen = 0;
@@ -3593,7 +3639,7 @@ EBI_FN eb_result ebi_writer_renew(eb_store *store)
 EBI_FN eb_result ebi_writer_ready(eb_store *store)
 {
     eb_result rc = EB_OK;
-    EB_ASSERT(store->leading);
+    EBI_LEADS(store);
     if (store->closed) return ebi_error(EB_ERR_SHUTDOWN, "the bus is closed");
     if (store->must_reopen || store->must_checkpoint) {
         store->must_resync = 1;
@@ -3621,7 +3667,7 @@ EBI_FN eb_result ebi_writer_transaction(eb_store *store, ebi_req *list, int leve
     ebi_req *r;
     int code;
     eb_result rc = EB_OK;
-    EB_ASSERT(store->leading);
+    EBI_LEADS(store);
     EB_ASSERT(level >= EB_DURABLE_FULL && level <= EB_DURABLE_OFF);
     rc = ebi_writer_ready(store);
     if (rc == EB_OK && store->old_wal) rc = ebi_schema_old_wal(&store->writer);
@@ -3664,7 +3710,7 @@ EBI_FN eb_result ebi_writer_one_by_one(eb_store *store, ebi_req *list, int outco
 {
     ebi_req *r, *rest;
     eb_result rc;
-    EB_ASSERT(store->leading);
+    EBI_LEADS(store);
     for (r = list; r; r = rest) {
         rest = r->next;
         if (r->once && r->ran) {
@@ -3683,9 +3729,9 @@ EBI_FN eb_result ebi_writer_one_by_one(eb_store *store, ebi_req *list, int outco
 ** not only by what was written meanwhile. No lock held. */
 EBI_FN void ebi_writer_copied(eb_store *store, int rc, int frames, int copied)
 {
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     if (rc == SQLITE_OK && frames >= 0) store->wal_held = copied < frames / 2;
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
 }
 
 /* Checkpoints. Every wal_pages pages the WAL is copied into the database, by the keeper on a
@@ -3697,7 +3743,7 @@ EBI_FN void ebi_writer_checkpoint(eb_store *store)
 {
     sqlite3 *handle = store->writer.handle;
     int rc, frames = 0, copied = 0;
-    EB_ASSERT(store->leading);
+    EBI_LEADS(store);
     rc = sqlite3_wal_checkpoint_v2(handle, NULL, SQLITE_CHECKPOINT_PASSIVE, &frames, &copied);
     if ((rc & 0xFF) == SQLITE_IOERR) store->must_reopen = 1; /* what it read may not be on disk */
     ebi_writer_copied(store, rc, frames, copied);
@@ -3707,6 +3753,7 @@ EBI_FN void ebi_writer_checkpoint(eb_store *store)
 ** Lock held. */
 EBI_FN void ebi_writer_say_wal(eb_store *store, int64_t bytes)
 {
+    EBI_HELD(store);
     if (!store->wal_said && store->wal_held && bytes > EBI_WAL_MOST) {
         store->wal_said = 1;
         ebi_log_later(store, EB_LOG_WARN, "the WAL grows: a reader holds an old state of the file",
@@ -3729,7 +3776,7 @@ EBI_FN void ebi_writer_fill_wal(eb_store *store)
     sqlite3_file *file = NULL;
     sqlite3_int64 size = 0, end = (sqlite3_int64)EBI_WAL_FILL * (4096 + 24);
     char *zeros;
-    EB_ASSERT(store->leading);
+    EBI_LEADS(store);
     store->wal_filled = 1;
     if (ebi_db_run(store, &store->writer, EBI_SQL_BEGIN) != SQLITE_OK) return;
     zeros = (char *)ebi_alloc(&store->allocator, CHUNK);
@@ -3747,14 +3794,15 @@ EBI_FN void ebi_writer_fill_wal(eb_store *store)
 EBI_FN void ebi_writer_look_at_wal(eb_store *store)
 {
     int most = EBI_WAL_MOST / 4096, pages = store->wal_pages;
-    EB_ASSERT(store->leading);
+    EBI_HELD(store);
+    EBI_LEADS(store);
     if (store->wal_frames < store->wal_done) store->wal_done = 0; /* it began anew */
     ebi_writer_say_wal(store, (int64_t)store->wal_frames * 4096);
     if (!store->wal_filled && store->wal_frames >= EBI_WAL_SMALL &&
         store->writer.level == EB_DURABLE_FULL && ebi_engine_started(store)) {
-        ebi_mutex_unlock(&store->lock);
+        ebi_store_unlock(store);
         ebi_writer_fill_wal(store);
-        ebi_mutex_lock(&store->lock);
+        ebi_store_lock(store);
     }
     if (pages == EB_NONE || pages > most) pages = most;
     if (store->wal_said && pages > EBI_WAL_PAGES) pages = EBI_WAL_PAGES; /* is the reader gone? */
@@ -3763,15 +3811,16 @@ EBI_FN void ebi_writer_look_at_wal(eb_store *store)
         ebi_keeper_checkpoints(store))
         return;
     store->wal_done = store->wal_frames;
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     ebi_writer_checkpoint(store);
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
 }
 
 /* Takes what is queued into list, behind own. Lock held. */
 EBI_FN void ebi_writer_gather(eb_store *store, ebi_req *own, int *level, int64_t *until_us)
 {
     ebi_req *r, *last = own;
+    EBI_HELD(store);
     *level = own->level;
     *until_us = own->until_us;
     while ((r = store->queue_head) != NULL && r->func && !r->queue_us) {
@@ -3791,6 +3840,7 @@ EBI_FN ebi_req *ebi_writer_requeue(eb_store *store, ebi_req *own)
 {
     ebi_req *r, *rest, *back = NULL, **back_at = &back, *ended = NULL, **ended_at = &ended;
     int64_t now_us = ebi_mono_us(store);
+    EBI_HELD(store);
     for (r = own; r; r = rest) {
         rest = r->next;
         r->next = NULL;
@@ -3820,17 +3870,19 @@ EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
     eb_result rc, outcome;
     char text[sizeof ebi_error_text]; /* this thread's last error is not what befalls others */
     char trouble[sizeof store->trouble];
-    EB_ASSERT(store->leading && own->state == EBI_REQ_LEAD);
+    EBI_HELD(store);
+    EBI_LEADS(store);
+    EB_ASSERT(own->state == EBI_REQ_LEAD);
     if (store->crowd > 0) { /* others publish too: let them get ready before the train leaves */
         store->crowd--;
-        ebi_mutex_unlock(&store->lock);
+        ebi_store_unlock(store);
         ebi_thread_yield(); /* else whoever has the processor commits alone, again and again */
-        ebi_mutex_lock(&store->lock);
+        ebi_store_lock(store);
     }
     if (store->queue_head) store->crowd = EBI_CROWD;
     ebi_writer_gather(store, own, &level, &store->writer.busy_until_us);
     shared = ebi_engine_outcomes_take(store) || own->next;
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     memcpy(text, ebi_error_text, sizeof text);
     rc = ebi_writer_transaction(store, list, off ? EB_DURABLE_OFF : level, 1);
     outcome = rc;
@@ -3842,15 +3894,15 @@ EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
     snprintf(trouble, sizeof trouble, "%.190s", ebi_error_text);
     memcpy(ebi_error_text, text, sizeof text);
     EBI_YIELD();
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     store->commits += rc == EB_OK;
     if (outcome != EB_OK) memcpy(store->trouble, trouble, sizeof trouble);
     if (rc == EB_ERR_BUSY) list = ebi_writer_requeue(store, own);
     else store->locked_since_us = 0;
     if (rc == EB_ERR_BUSY && own->state == EBI_REQ_LEAD && list != own) {
-        ebi_mutex_unlock(&store->lock); /* SQLite may refuse without having waited */
+        ebi_store_unlock(store); /* SQLite may refuse without having waited */
         ebi_sleep_ms(store, 1);
-        ebi_mutex_lock(&store->lock);
+        ebi_store_lock(store);
     }
     if (store->lock_said && !store->locked_since_us) {
         store->lock_said = 0;
@@ -3870,7 +3922,8 @@ EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
 EBI_FN void ebi_writer_hand_over(eb_store *store)
 {
     ebi_req *r = store->queue_head;
-    EB_ASSERT(store->leading);
+    EBI_HELD(store);
+    EBI_LEADS(store);
     if (!r) {
         store->leading = 0;
         return;
@@ -3886,6 +3939,7 @@ EBI_FN void ebi_writer_hand_over(eb_store *store)
 EBI_FN void ebi_writer_unqueue(eb_store *store, ebi_req *r)
 {
     ebi_req **at = &store->queue_head, *previous = NULL;
+    EBI_HELD(store);
     while (*at != r) {
         previous = *at;
         at = &previous->next;
@@ -3899,8 +3953,10 @@ EBI_FN void ebi_writer_unqueue(eb_store *store, ebi_req *r)
 EBI_FN void ebi_writer_join(eb_store *store, ebi_req *r)
 {
     int64_t left_us = -1;
+    EBI_HELD(store);
     if (!store->leading) {
         store->leading = 1;
+        store->leader = ebi_thread_self();
         r->state = EBI_REQ_LEAD;
         return;
     }
@@ -3917,8 +3973,9 @@ EBI_FN void ebi_writer_join(eb_store *store, ebi_req *r)
             ebi_req_end(r, ebi_error(EB_ERR_BUSY, "%s is locked by somebody else", store->path));
             return;
         }
-        ebi_cond_wait(&r->cond, &store->lock, left_us);
+        ebi_store_wait(store, &r->cond, left_us);
     }
+    if (r->state == EBI_REQ_LEAD) store->leader = ebi_thread_self();
 }
 
 /* Runs r->func inside a committed transaction, possibly with others'. EB_ERR_BUSY if somebody else
@@ -3928,7 +3985,7 @@ EBI_FN eb_result ebi_writer_commit(eb_store *store, ebi_req *r)
     ebi_cond *wake = NULL;
     int notes;
     EB_ASSERT(r->func && r->state == EBI_REQ_QUEUED);
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     ebi_writer_join(store, r);
     if (r->state == EBI_REQ_LEAD) {
         while (r->state == EBI_REQ_LEAD) ebi_writer_lead(store, r);
@@ -3936,7 +3993,7 @@ EBI_FN eb_result ebi_writer_commit(eb_store *store, ebi_req *r)
         wake = ebi_engine_wake(store);
     }
     notes = store->note_count;
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     if (wake) ebi_cond_signal(wake); /* only now: a worker that wakes up finds the lock free */
     if (r->waits) ebi_cond_fini(&r->cond);
     if (notes) ebi_log_flush(store);
@@ -3965,21 +4022,21 @@ EBI_FN int ebi_writer_enter_until(eb_store *store, int64_t queue_us)
     int entered;
     ebi_req_init(&r, NULL, NULL, NULL, EB_DURABLE_NORMAL, 0);
     r.queue_us = queue_us;
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     ebi_writer_join(store, &r);
     entered = r.state == EBI_REQ_LEAD;
     EB_ASSERT(entered || queue_us);
     if (entered) store->writer.busy_until_us = 0;
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     if (r.waits) ebi_cond_fini(&r.cond);
     return entered;
 }
 EBI_FN void ebi_writer_enter(eb_store *store) { ebi_writer_enter_until(store, 0); }
 EBI_FN void ebi_writer_leave(eb_store *store)
 {
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     ebi_writer_hand_over(store);
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
 }
 
 /* A connection to read with: the bus's second one, or the only one. *db is NULL if it cannot be
@@ -4284,20 +4341,21 @@ EBI_FN void ebi_depths_end(eb_store *store, eb_result rc)
 {
     eb_bus *bus = ebi_bus_of(store);
     if (!bus) return;
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     if (rc == EB_OK) {
         bus->depths.pending += bus->delta.pending;
         bus->depths.processing += bus->delta.processing;
         bus->depths.dead += bus->delta.dead;
     }
     if (rc == EB_ERR_UNKNOWN) bus->depths.known = 0, bus->depths.counts++;
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     memset(&bus->delta, 0, sizeof bus->delta);
 }
 
 /* Memory and rows may differ: they have to be counted. Lock held. */
 EBI_FN void ebi_depths_forget(eb_bus *bus)
 {
+    EBI_HELD(&bus->store);
     bus->depths.known = 0;
     bus->depths.counts++;
 }
@@ -4309,9 +4367,9 @@ EBI_FN int ebi_depths_exact(eb_bus *bus, ebi_depths *out)
     eb_store *store = &bus->store;
     int64_t version = 0;
     int rc = ebi_db_number(store, &store->writer, EBI_SQL_DATA_VERSION, &version);
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     *out = bus->depths;
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     return rc == SQLITE_OK && out->known && out->version == version;
 }
 
@@ -4522,6 +4580,7 @@ EBI_FN int ebi_types_has(const ebi_types *set, const char *type)
 EBI_FN int ebi_types_add(eb_bus *bus, ebi_types *set, const char *type)
 {
     int ok = 1;
+    EBI_HELD(&bus->store);
     if (ebi_types_has(set, type)) return 0;
     if (set->count < EBI_TYPES)
         set->at[set->count] = ebi_strdup(&bus->store.allocator, type, &ok);
@@ -4545,6 +4604,7 @@ EBI_FN void ebi_types_clear(eb_bus *bus, ebi_types *set)
 EBI_FN void ebi_waiters_hit(eb_bus *bus, int64_t seq, eb_result known)
 {
     ebi_waiter *w;
+    EBI_HELD(&bus->store);
     for (w = bus->waiters; w; w = w->next) {
         if (seq != 0 && w->seq != seq) continue;
         w->hit = 1;
@@ -4603,6 +4663,7 @@ EBI_FN int64_t ebi_policy_delay(const ebi_policy *p, int failed)
 EBI_FN ebi_cond *ebi_engine_wake(eb_store *store)
 {
     eb_bus *bus = ebi_bus_of(store);
+    EBI_HELD(store);
     if (!bus || !bus->wake) return NULL;
     bus->wake = 0;
     return &bus->work;
@@ -4611,6 +4672,7 @@ EBI_FN ebi_cond *ebi_engine_wake(eb_store *store)
 /* The keeper has to look at time_us at the latest. Lock held. */
 EBI_FN void ebi_keeper_by(eb_bus *bus, int64_t time_us)
 {
+    EBI_HELD(&bus->store);
     if (time_us >= bus->keeper_until_us) return;
     bus->keeper_until_us = 0;
     ebi_cond_signal(&bus->keeper);
@@ -4620,6 +4682,7 @@ EBI_FN void ebi_keeper_wake(eb_bus *bus) { ebi_keeper_by(bus, INT64_MIN); }
 /* There is something for the log, and perhaps nobody else who could tell it now. Lock held. */
 EBI_FN void ebi_keeper_noted(eb_store *store)
 {
+    EBI_HELD(store);
     if (ebi_bus_of(store)) ebi_keeper_wake(ebi_bus_of(store));
 }
 
@@ -4627,6 +4690,7 @@ EBI_FN void ebi_keeper_noted(eb_store *store)
 ** last. Lock held. */
 EBI_FN void ebi_notice(eb_bus *bus, int64_t due_ms)
 {
+    EBI_HELD(&bus->store);
     if (!bus->notify.func || bus->pumping || due_ms >= bus->told_ms) return;
     bus->told_ms = due_ms;
     bus->notice = 1;
@@ -4637,10 +4701,10 @@ EBI_FN void ebi_notice_tell(eb_bus *bus)
 {
     int tell;
     if (!bus->notify.func) return;
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     tell = bus->notice;
     bus->notice = 0;
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     if (tell) bus->notify.func(bus->notify.user);
 }
 
@@ -4657,6 +4721,7 @@ EBI_FN void ebi_due_at(eb_bus *bus, int64_t due_ms)
 ** held. */
 EBI_FN void ebi_engine_backoff(eb_bus *bus)
 {
+    EBI_HELD(&bus->store);
     bus->backoff_ms = bus->backoff_ms ? bus->backoff_ms * 2 : 10;
     if (bus->backoff_ms > EBI_BACKOFF_MAX_MS) bus->backoff_ms = EBI_BACKOFF_MAX_MS;
     bus->retry_at_us = ebi_mono_us(&bus->store) + bus->backoff_ms * 1000;
@@ -4667,6 +4732,7 @@ EBI_FN void ebi_engine_backoff(eb_bus *bus)
 EBI_FN eb_result ebi_engine_hopeless(const eb_bus *bus)
 {
     eb_result rc = bus->outcome_rc != EB_OK ? bus->outcome_rc : bus->claim_rc;
+    EBI_HELD(&bus->store);
     if (rc != EB_ERR_CORRUPT && rc != EB_ERR_SCHEMA) return EB_OK;
     return ebi_error(rc, "events cannot be dispatched: %s", bus->store.trouble);
 }
@@ -4707,6 +4773,7 @@ EBI_FN void ebi_window_forget(eb_bus *bus)
 EBI_FN void ebi_window_lap(eb_bus *bus)
 {
     ebi_window *w = &bus->win;
+    EBI_HELD(&bus->store);
     w->epoch++;
     w->suspects = 1;
     w->suspect_at = 0;
@@ -4797,6 +4864,7 @@ EBI_FN int ebi_finish_insert(eb_store *store, int64_t seq, int attempts, const c
 EBI_FN int ebi_engine_outcomes_take(eb_store *store)
 {
     eb_bus *bus = ebi_bus_of(store);
+    EBI_HELD(store);
     if (!bus) return 0;
     EB_ASSERT(!bus->taking.head);
     ebi_list_append(&bus->taking, &bus->outcomes);
@@ -4824,11 +4892,11 @@ EBI_FN uint64_t *ebi_passed_slot(eb_bus *bus, const char *key, uint64_t *hash)
 EBI_FN void ebi_passed_add(eb_bus *bus, const char *key, int64_t seq)
 {
     uint64_t hash, *slot;
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     slot = ebi_passed_slot(bus, key, &hash);
     *slot = *slot == 0 || *slot == hash ? hash : EBI_PASSED_MANY;
     if (seq > bus->passed_to) bus->passed_to = seq;
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
 }
 
 /* Up to which seq events of this key may have been passed over; 0: none was. Takes the lock. */
@@ -4836,10 +4904,10 @@ EBI_FN int64_t ebi_passed_to(eb_bus *bus, const char *key)
 {
     uint64_t hash, *slot;
     int64_t to;
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     slot = ebi_passed_slot(bus, key, &hash);
     to = *slot == hash || *slot == EBI_PASSED_MANY ? bus->passed_to : 0;
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     return to;
 }
 
@@ -4847,10 +4915,10 @@ EBI_FN int64_t ebi_passed_to(eb_bus *bus, const char *key)
 EBI_FN void ebi_passed_none(eb_bus *bus, const char *key, int64_t to)
 {
     uint64_t hash, *slot;
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     slot = ebi_passed_slot(bus, key, &hash);
     if (*slot == hash && bus->passed_to == to) *slot = 0;
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
 }
 
 /* Whether an event of this key that was passed over, with a seq up to `to`, stands in line.
@@ -4926,7 +4994,7 @@ EBI_FN eb_result ebi_engine_outcomes_apply(eb_store *store)
     ebi_entry *e;
     char now[EBI_TIME_LEN + 1];
     int rc;
-    EB_ASSERT(store->leading);
+    EBI_LEADS(store);
     if (!bus || !bus->taking.head) return EB_OK;
     ebi_time_text(ebi_now_ms(store), now);
     for (e = bus->taking.head; e; e = e->next) {
@@ -4941,6 +5009,7 @@ EBI_FN void ebi_outcome_done(eb_bus *bus, ebi_entry *e)
 {
     int over = e->outcome == EBI_OUT_DONE || e->outcome == EBI_OUT_DEAD;
     int comes_back = !over && e->due_ms != EBI_NOT_DUE;
+    EBI_HELD(&bus->store);
     if (!e->stale) {
         bus->delivered += e->outcome == EBI_OUT_DONE;
         bus->failed_attempts += e->outcome == EBI_OUT_RETRY || e->outcome == EBI_OUT_DEAD;
@@ -4965,7 +5034,8 @@ EBI_FN void ebi_engine_outcomes_end(eb_store *store, eb_result rc)
 {
     eb_bus *bus = ebi_bus_of(store);
     ebi_entry *e;
-    EB_ASSERT(store->leading);
+    EBI_HELD(store);
+    EBI_LEADS(store);
     if (!bus || !bus->taking.head) return;
     bus->outcome_rc = rc;
     if (rc != EB_OK) {
@@ -5003,11 +5073,11 @@ EBI_FN eb_result ebi_engine_flush(eb_bus *bus, int64_t until_us, int64_t queue_u
     ebi_req_init(&r, ebi_engine_ride, NULL, NULL, EB_DURABLE_NORMAL, until_us);
     r.queue_us = queue_us;
     rc = ebi_writer_commit(&bus->store, &r);
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     if (rc == EB_OK && bus->outcomes.head && bus->outcome_rc != EB_OK)
         rc = ebi_error(bus->outcome_rc, "outcomes could not be recorded yet: %s",
                        bus->store.trouble);
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     return rc;
 }
 
@@ -5015,6 +5085,7 @@ EBI_FN eb_result ebi_engine_flush(eb_bus *bus, int64_t until_us, int64_t queue_u
 EBI_FN int ebi_outcome_push(eb_bus *bus, ebi_entry *e, int outcome)
 {
     int urgent, first = !bus->outcomes.head;
+    EBI_HELD(&bus->store);
     EB_ASSERT(outcome != EBI_OUT_NONE && e->token != 0);
     e->outcome = outcome;
     if (first) bus->outcome_since_us = ebi_mono_us(&bus->store);
@@ -5265,9 +5336,9 @@ EBI_FN int ebi_publish_count(eb_bus *bus, int64_t last_seq)
     if (bus->live_us != 0 && start_us < bus->live_us) return SQLITE_OK;
     rc = ebi_db_number(store, &store->writer, EBI_SQL_LIVE_COUNT, &live);
     if (rc != SQLITE_OK) return rc;
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     bus->live = live;
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     bus->live_seq = last_seq;
     bus->live_us = ebi_mono_us(store) + (ebi_mono_us(store) - start_us) * 100;
     return SQLITE_OK;
@@ -5283,10 +5354,10 @@ EBI_FN eb_result ebi_publish_cap(eb_bus *bus, int64_t count, int64_t last_seq)
     live = d.pending + d.processing + bus->delta.pending + bus->delta.processing;
     if (exact && live + count <= bus->max_pending) return EB_OK;
     for (tries = 0; tries < 2 && !exact; tries++) {
-        ebi_mutex_lock(&store->lock);
+        ebi_store_lock(store);
         if (bus->live_us != 0) bus->live += last_seq - bus->live_seq; /* by others */
         live = bus->live;
-        ebi_mutex_unlock(&store->lock);
+        ebi_store_unlock(store);
         bus->live_seq = last_seq;
         if (bus->live_us != 0 && live + count <= bus->max_pending) return EB_OK;
         if (tries == 0) rc = ebi_publish_count(bus, last_seq);
@@ -5318,7 +5389,7 @@ EBI_FN int ebi_publish_birth(eb_bus *bus, const eb_message *m, int64_t seq, int6
                              int *attempts, int *counted, int64_t *born)
 {
     int birth = EBI_BORN_PENDING, match;
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     *attempts = 1;
     *counted = bus->batch == 1;
     *born = bus->state == EBI_STARTED ? bus->incarnation : 0;
@@ -5335,7 +5406,7 @@ EBI_FN int ebi_publish_birth(eb_bus *bus, const eb_message *m, int64_t seq, int6
             birth = EBI_BORN_CLAIMED;
         }
     }
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     return birth;
 }
 
@@ -5419,10 +5490,10 @@ EBI_FN void ebi_unmatched_warn(const eb_store *store, const char *message, const
 EBI_FN void ebi_unmatched_done(eb_bus *bus, const char *id, const char *type)
 {
     int first;
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     bus->unmatched++;
     first = ebi_types_add(bus, &bus->unmatched_types, type);
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     if (first)
         ebi_unmatched_warn(&bus->store, "event is done, but no handler matches its type (said "
                            "once; see on_unmatched)", id, type);
@@ -5471,9 +5542,9 @@ EBI_FN int ebi_publish_one(eb_bus *bus, ebi_publish *p, size_t i, int64_t seq, i
     p->slots[i].birth = birth;
     if (birth == EBI_BORN_CLAIMED) {
         token = ++bus->next_token;
-        ebi_mutex_lock(&store->lock);
+        ebi_store_lock(store);
         bus->reserved++;
-        ebi_mutex_unlock(&store->lock);
+        ebi_store_unlock(store);
         p->reserved++;
     }
     if (e) {
@@ -5500,9 +5571,9 @@ EBI_FN int ebi_publish_one(eb_bus *bus, ebi_publish *p, size_t i, int64_t seq, i
 
 EBI_FN void ebi_publish_unreserve(eb_bus *bus, ebi_publish *p)
 {
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     bus->reserved -= p->reserved;
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     p->reserved = 0;
 }
 
@@ -5526,7 +5597,7 @@ EBI_FN eb_result ebi_publish_last(eb_bus *bus, int64_t *seq)
                                 "reading the last sequence number");
     if (bad) return EB_ERR_CORRUPT;
     other = key[0] != store->id_key[0] || key[1] != store->id_key[1];
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     store->id_key[0] = key[0];
     store->id_key[1] = key[1];
     if (other || *seq < bus->win.cursor) {
@@ -5534,7 +5605,7 @@ EBI_FN eb_result ebi_publish_last(eb_bus *bus, int64_t *seq)
         else ebi_window_forget(bus);
         bus->claimed_to = bus->live_us = 0;
     }
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     return EB_OK;
 }
 
@@ -5618,6 +5689,7 @@ EBI_FN eb_result ebi_publish_func(eb_store *store, void *arg)
 EBI_FN int ebi_publish_place(eb_bus *bus, ebi_entry *e, int birth)
 {
     ebi_window *w = &bus->win;
+    EBI_HELD(&bus->store);
     if (bus->state != EBI_STARTED && birth != EBI_BORN_CLAIMED) return 0;
     if (birth == EBI_BORN_CLAIMED) {
         e->due_ms = EBI_NOT_DUE;
@@ -5647,7 +5719,8 @@ EBI_FN void ebi_publish_after(eb_store *store, void *arg, eb_result rc)
     ebi_publish *p = (ebi_publish *)arg;
     eb_bus *bus = ebi_bus_of(store);
     size_t i;
-    EB_ASSERT(store->leading);
+    EBI_HELD(store);
+    EBI_LEADS(store);
     EB_ASSERT(bus->reserved >= p->reserved);
     bus->reserved -= p->reserved;
     p->reserved = 0;
@@ -5689,7 +5762,7 @@ EBI_FN void ebi_publish_copies(eb_bus *bus, ebi_publish *p)
     eb_store *store = &bus->store;
     size_t i, size, room;
     int count;
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     count = bus->state == EBI_STARTED && !bus->win.disk_more && bus->subs
                 ? EB_READY_MAX - bus->win.ready.count : 0;
     room = bus->win.ready.bytes + bus->claimed.bytes + bus->copies;
@@ -5701,7 +5774,7 @@ EBI_FN void ebi_publish_copies(eb_bus *bus, ebi_publish *p)
     }
     count = (int)i;
     bus->copies += p->copied;
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     for (i = 0; i < p->count; i++)
         p->slots[i].entry = (int)i < count
                             ? ebi_entry_new(store, &p->msgs[i], ebi_payload_len(&p->msgs[i]),
@@ -5713,10 +5786,10 @@ EBI_FN void ebi_publish_copies(eb_bus *bus, ebi_publish *p)
 EBI_FN void ebi_publish_let_go(eb_bus *bus, ebi_publish *p)
 {
     size_t i;
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     EB_ASSERT(bus->copies >= p->copied);
     bus->copies -= p->copied;
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     for (i = 0; i < p->count; i++)
         if (p->slots[i].entry) ebi_entry_drop(&bus->store, p->slots[i].entry);
 }
@@ -5753,9 +5826,9 @@ EBI_FN eb_result ebi_publish_run(eb_bus *bus, const eb_message *msgs, size_t cou
         asks = msgs[i].durability ? msgs[i].durability : store->durability;
         if (asks < level) level = asks; /* FULL is the smallest number */
     }
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     if (bus->state >= EBI_STOPPING) rc = ebi_error(EB_ERR_SHUTDOWN, "the bus is shutting down");
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     if (rc != EB_OK || count == 0) return rc;
     p.msgs = msgs;
     p.count = count;
@@ -5822,6 +5895,7 @@ EBI_FN ebi_entry **ebi_key_slot(eb_bus *bus, const char *key)
 EBI_FN const ebi_entry *ebi_key_has(eb_bus *bus, const char *key, int64_t seq)
 {
     const ebi_entry *e = *ebi_key_slot(bus, key);
+    EBI_HELD(&bus->store);
     if (!e || e->seq == seq) return e;
     for (e = e->behind; e && e->seq != seq;) e = e->next;
     return e;
@@ -5831,6 +5905,7 @@ EBI_FN const ebi_entry *ebi_key_has(eb_bus *bus, const char *key, int64_t seq)
 EBI_FN void ebi_key_enter(eb_bus *bus, ebi_entry *e)
 {
     ebi_entry **at = ebi_key_slot(bus, e->ordering_key);
+    EBI_HELD(&bus->store);
     e->key_next = e->behind = NULL;
     if (!*at) {
         *at = e;
@@ -5848,6 +5923,7 @@ EBI_FN void ebi_key_enter(eb_bus *bus, ebi_entry *e)
 EBI_FN void ebi_key_leave(eb_bus *bus, ebi_entry *head, int goes_on)
 {
     ebi_entry **at, *next, *e = head->behind;
+    EBI_HELD(&bus->store);
     if (!head->ordering_key) return;
     at = ebi_key_slot(bus, head->ordering_key);
     if (*at != head) return; /* its claim was given up before */
@@ -5874,6 +5950,7 @@ EBI_FN void ebi_key_leave(eb_bus *bus, ebi_entry *head, int goes_on)
 EBI_FN int ebi_key_comes_back(eb_bus *bus, const char *type)
 {
     int attempts;
+    EBI_HELD(&bus->store);
     if (ebi_subs_match(bus, type, &attempts) != EBI_MATCH_YES) return 1;
     ebi_types_add(bus, &bus->win.held, type);
     return 0;
@@ -5886,6 +5963,7 @@ EBI_FN void ebi_key_revoke(eb_bus *bus, int64_t seq)
     ebi_entry *e, *previous = NULL, **at;
     ebi_run *run;
     int i;
+    EBI_HELD(&bus->store);
     for (run = bus->runs; run; run = run->next)
         if (run->entry->seq == seq) run->entry->revoked = 1;
     for (e = bus->starting.head; e; e = e->next)
@@ -5920,6 +5998,7 @@ EBI_FN int ebi_key_each(eb_bus *bus, int (*func)(const ebi_entry *e, void *arg),
 {
     const ebi_entry *e, *head;
     int i;
+    EBI_HELD(&bus->store);
     for (e = bus->claimed.head; e; e = e->next)
         if (func(e, arg)) return 1;
     for (e = bus->starting.head; e; e = e->next)
@@ -5994,9 +6073,9 @@ EBI_FN void ebi_claim_time(eb_store *store, ebi_claim *c)
 EBI_FN int ebi_claim_match(eb_bus *bus, const char *type, int *attempts)
 {
     int match;
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     match = ebi_subs_match(bus, type, attempts);
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     return match;
 }
 
@@ -6066,7 +6145,7 @@ EBI_FN int ebi_claim_park(eb_store *store, ebi_claim *c, const ebi_entry *e, int
     eb_bus *bus = ebi_bus_of(store);
     int won, rc;
     *fate = EBI_CLAIM_LEFT;
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     ebi_types_add(bus, &bus->win.parked, e->type);
     if (ebi_subs_match(bus, e->type, &won) != match) bus->rescan |= 1; /* somebody has come since */
     if (match == EBI_MATCH_PAUSED) bus->win.parked_paused = 1;
@@ -6074,7 +6153,7 @@ EBI_FN int ebi_claim_park(eb_store *store, ebi_claim *c, const ebi_entry *e, int
         bus->unmatched_said = c->warn = 1;
         snprintf(c->unmatched_type, sizeof c->unmatched_type, "%s", e->type);
     }
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     c->waits = 1;
     if (plain && !e->ordering_key) return SQLITE_OK;
     if (e->seq > c->cursor) c->more = 1; /* it is plain from now on: a lap must come by */
@@ -6238,11 +6317,11 @@ EBI_FN int ebi_key_waiting(eb_store *store, ebi_claim *c, int64_t seq, int *stan
     rc = sqlite3_step(s);
     if (rc == SQLITE_ROW) type = ebi_column(s, 0);
     if (type) {
-        ebi_mutex_lock(&store->lock);
+        ebi_store_lock(store);
         match = ebi_subs_match(bus, type, &attempts);
         ebi_types_add(bus, match == EBI_MATCH_YES ? &bus->win.held : &bus->win.parked, type);
         bus->win.parked_paused |= match == EBI_MATCH_PAUSED;
-        ebi_mutex_unlock(&store->lock);
+        ebi_store_unlock(store);
     }
     sqlite3_reset(s);
     if (match == EBI_MATCH_YES) return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
@@ -6262,11 +6341,11 @@ EBI_FN int ebi_key_stands(eb_store *store, ebi_claim *c, const char *key, sqlite
     const ebi_entry *mine;
     *stands = EBI_KEY_STOP;
     if (sqlite3_column_type(row, 1) != SQLITE_NULL) {
-        ebi_mutex_lock(&store->lock);
+        ebi_store_lock(store);
         mine = ebi_key_has(bus, key, seq);
         if ((mine && mine->token == token) || (token > c->token && token <= bus->next_token))
             *stands = EBI_KEY_MINE; /* under way, or won in this very transaction */
-        ebi_mutex_unlock(&store->lock);
+        ebi_store_unlock(store);
         return SQLITE_OK;
     }
     if (sqlite3_column_int64(row, 2) > c->now_ms) return ebi_key_waiting(store, c, seq, stands);
@@ -6528,13 +6607,13 @@ EBI_FN int ebi_claim_scan(eb_store *store, ebi_claim *c)
         return rc;
     }
     if (!c->more) return SQLITE_OK;
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     if (c->cursor < w->cursor) c->cursor = w->cursor;
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     rc = ebi_claim_rows(store, c, c->cursor, INT64_MAX, &c->cursor, &c->more);
-    ebi_mutex_lock(&store->lock); /* a publish of this very commit needs not place its copy */
+    ebi_store_lock(store); /* a publish of this very commit needs not place its copy */
     if (rc == SQLITE_OK && w->cursor < c->cursor) w->cursor = c->cursor;
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     return rc;
 }
 
@@ -6595,6 +6674,7 @@ EBI_FN eb_result ebi_claim_func(eb_store *store, void *arg)
 EBI_FN void ebi_claim_lost(eb_bus *bus, ebi_claim *c)
 {
     eb_store *store = &bus->store;
+    EBI_HELD(&bus->store);
     ebi_list_free(store, &c->won);
     ebi_list_free(store, &c->dead);
     ebi_list_free(store, &c->done);
@@ -6613,7 +6693,8 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
     ebi_window *w = &bus->win;
     ebi_entry *e;
     ebi_list younger;
-    EB_ASSERT(store->leading);
+    EBI_HELD(store);
+    EBI_LEADS(store);
     EB_ASSERT(bus->claiming);
     bus->claim_rc = rc < 0 ? rc : EB_OK;
     if (rc != EB_OK) {
@@ -6681,6 +6762,7 @@ EBI_FN void ebi_claim_init(eb_bus *bus, ebi_claim *c)
 {
     ebi_window *w = &bus->win;
     int under_way = bus->claimed.count + bus->chained;
+    EBI_HELD(&bus->store);
     memset(c, 0, sizeof *c);
     c->alone = ebi_claim_what(bus) == EBI_CLAIM_SUSPECT;
     c->want = c->alone ? 1 : bus->running || under_way ? bus->batch - under_way : bus->batch;
@@ -6722,24 +6804,25 @@ EBI_FN void ebi_claim_some(eb_bus *bus)
     ebi_claim c;
     ebi_req r;
     eb_result rc;
+    EBI_HELD(&bus->store);
     EB_ASSERT(!bus->claiming);
     ebi_claim_init(bus, &c);
     bus->claiming = 1;
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     ebi_req_init(&r, ebi_claim_func, ebi_claim_after, &c, EB_DURABLE_NORMAL, ebi_bus_until(bus));
     r.once = 1;
     rc = ebi_writer_commit(store, &r);
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     bus->claiming = 0;
     if (bus->rescan == 2) ebi_window_forget(bus);
     else if (bus->rescan) ebi_window_lap(bus);
     bus->rescan = 0;
     bus->saying++; /* eb_drain comes after what there is to say */
     ebi_cond_broadcast(&bus->news);
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     if (rc < 0) ebi_log_note(store, EB_LOG_ERROR, "cannot claim events", ebi_error_text);
     ebi_claim_say(bus, &c); /* only now: a logger may publish */
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     if (--bus->saying == 0 && bus->drainers) ebi_cond_broadcast(&bus->news);
 }
 
@@ -6748,6 +6831,7 @@ EBI_FN void ebi_claim_some(eb_bus *bus)
 EBI_FN void ebi_claim_reconsider(eb_bus *bus, const char *pattern, const ebi_types *set)
 {
     int i, wanted = set->overflow;
+    EBI_HELD(&bus->store);
     for (i = 0; i < set->count && !wanted; i++) wanted = ebi_glob(pattern, set->at[i]);
     if (wanted && bus->claiming) bus->rescan |= 1; /* when it is through */
     else if (wanted) ebi_window_lap(bus);
@@ -6777,8 +6861,9 @@ EBI_FN int ebi_key_yields(eb_bus *bus, const ebi_entry *e)
     ebi_db *db;
     sqlite3_stmt *s;
     int rc = SQLITE_DONE;
+    EBI_HELD(&bus->store);
     if (!e->ordering_key || (e->epoch == epoch && bus->win.next_due_ms > now_ms)) return 0;
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     s = ebi_reader_enter(store, &db) == EB_OK ? ebi_db_stmt(store, db, EBI_SQL_KEY_BEFORE) : NULL;
     if (s) {
         ebi_bind_text(s, 1, e->ordering_key);
@@ -6789,7 +6874,7 @@ EBI_FN int ebi_key_yields(eb_bus *bus, const ebi_entry *e)
         sqlite3_reset(s);
     }
     ebi_reader_leave(store, db);
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     return rc == SQLITE_ROW;
 }
 
@@ -6797,6 +6882,7 @@ EBI_FN int ebi_key_yields(eb_bus *bus, const ebi_entry *e)
 ** held. */
 EBI_FN void ebi_claim_undo(eb_bus *bus, ebi_entry *e)
 {
+    EBI_HELD(&bus->store);
     ebi_key_leave(bus, e, e->revoked);
     if (e->suspect) bus->solo = 0;
     e->due_ms = EBI_NOT_DUE;
@@ -6809,6 +6895,7 @@ EBI_FN void ebi_claim_undo(eb_bus *bus, ebi_entry *e)
 EBI_FN ebi_entry *ebi_claim_start(eb_bus *bus)
 {
     ebi_entry *e, *at, *previous;
+    EBI_HELD(&bus->store);
     while ((e = ebi_list_pop(&bus->claimed)) != NULL) {
         ebi_list_push(&bus->starting, e);
         e->alone = ebi_key_yields(bus, e);
@@ -6832,6 +6919,7 @@ EBI_FN int ebi_token_held(eb_bus *bus, int64_t token)
 {
     const ebi_entry *e;
     const ebi_run *r;
+    EBI_HELD(&bus->store);
     for (e = bus->outcomes.head; e; e = e->next)
         if (e->token == token) return 1;
     for (e = bus->taking.head; e; e = e->next)
@@ -6850,11 +6938,11 @@ EBI_FN eb_result ebi_engine_resync(eb_store *store)
     char now[EBI_TIME_LEN + 1];
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_CLAIMS);
     int rc, held, changed, owner;
-    EB_ASSERT(store->leading);
+    EBI_LEADS(store);
     if (!bus) return EB_OK;
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     owner = bus->state == EBI_STARTED || bus->state == EBI_STOPPING;
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     if (!owner) return EB_OK; /* then the claims in the file are somebody else's */
     ebi_time_text(ebi_now_ms(store), now);
     memset(&end, 0, sizeof end);
@@ -6866,9 +6954,9 @@ EBI_FN eb_result ebi_engine_resync(eb_store *store)
         rc = SQLITE_OK;
         end.seq = sqlite3_column_int64(s, 0);
         end.token = sqlite3_column_int64(s, 1);
-        ebi_mutex_lock(&store->lock);
+        ebi_store_lock(store);
         held = ebi_token_held(bus, end.token);
-        ebi_mutex_unlock(&store->lock);
+        ebi_store_unlock(store);
         if (!held) rc = ebi_end_run(store, EBI_SQL_SNOOZE, &end, &changed);
     }
     sqlite3_reset(s);
@@ -6878,14 +6966,14 @@ EBI_FN eb_result ebi_engine_resync(eb_store *store)
         ebi_db_rollback(store, &store->writer);
         return ebi_db_result(rc);
     }
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     if (bus->claiming) bus->rescan = 2;
     else ebi_window_forget(bus);
     ebi_depths_forget(bus);
     bus->win.disk_more = bus->win.suspects = 1;
     bus->win.next_due_ms = 0;
     ebi_cond_broadcast(&bus->work);
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     return EB_OK;
 }
 
@@ -6914,20 +7002,20 @@ EBI_FN void ebi_claims_check(eb_bus *bus)
     const ebi_run *run;
     int i, rc;
     held.count = 0;
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     ebi_key_each(bus, ebi_held_add, &held);
     for (run = bus->runs; run && held.count < EBI_HELD_MAX; run = run->next)
         ebi_held_add(run->entry, &held);
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     for (i = 0; i < held.count && s; i++) {
         sqlite3_bind_int64(s, 1, held.seq[i]);
         sqlite3_bind_int64(s, 2, held.token[i]);
         rc = sqlite3_step(s);
         sqlite3_reset(s);
         if (rc != SQLITE_DONE) continue;
-        ebi_mutex_lock(&store->lock);
+        ebi_store_lock(store);
         ebi_key_revoke(bus, held.seq[i]);
-        ebi_mutex_unlock(&store->lock);
+        ebi_store_unlock(store);
     }
 }
 
@@ -7158,14 +7246,19 @@ EBI_FN eb_result ebi_recover(eb_bus *bus)
 ** >>attempts   Running the handlers of one event                    [private]
 ** ======================================================================== */
 
-/* Frees a removed subscription nobody uses any more. Lock held. */
-EBI_FN void ebi_sub_release(eb_bus *bus, ebi_sub *s)
+EBI_FN void ebi_sub_free(eb_bus *bus, ebi_sub *s)
 {
-    EB_ASSERT(s->calls >= 0 && s->keep >= 0);
-    if (!s->removed || s->calls > 0 || s->keep) return;
     if (s->policy.schedule_ms) ebi_free(&bus->store.allocator, s->policy.schedule_ms);
     ebi_free(&bus->store.allocator, s->pattern);
     ebi_free(&bus->store.allocator, s);
+}
+
+/* Frees a removed subscription nobody uses any more. Lock held. */
+EBI_FN void ebi_sub_release(eb_bus *bus, ebi_sub *s)
+{
+    EBI_HELD(&bus->store);
+    EB_ASSERT(s->calls >= 0 && s->keep >= 0);
+    if (s->removed && s->calls == 0 && !s->keep) ebi_sub_free(bus, s);
 }
 
 /* The event as the handler sees it. */
@@ -7257,7 +7350,8 @@ EBI_FN int ebi_attempt_forked(eb_bus *bus)
 {
     if (bus->store.pid == ebi_platform_pid()) return 0;
     ebi_mutex_init(&bus->store.lock);
-    ebi_mutex_lock(&bus->store.lock);
+    bus->store.held = 0;
+    ebi_store_lock(&bus->store);
     bus->state = EBI_FORKED;
     return 1;
 }
@@ -7294,6 +7388,7 @@ EBI_FN int ebi_attempt_call(eb_bus *bus, ebi_run *run, ebi_sub *sub)
     int64_t now_us = ebi_mono_us(store), limit = sub->timeout_ms;
     eb_result rc;
     int outcome = EBI_OUT_NONE, late;
+    EBI_HELD(&bus->store);
     EB_ASSERT(run->entry && !run->lost && !run->sub);
     sub->calls++;
     run->sub = sub;
@@ -7304,18 +7399,18 @@ EBI_FN int ebi_attempt_call(eb_bus *bus, ebi_run *run, ebi_sub *sub)
     run->pub.max_attempts = sub->policy.max_retries + 1;
     run->pub.deadline_ms = run->deadline_us < 0 ? EB_NONE : ebi_add(ebi_now_ms(store), limit);
     if (run->deadline_us >= 0) ebi_keeper_by(bus, run->deadline_us);
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     EBI_YIELD();
     rc = ebi_attempt_handler(run, sub);
     EBI_YIELD();
     if (ebi_attempt_forked(bus)) return EBI_OUT_NONE;
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     late = !bus->workers && run->deadline_us >= 0 && ebi_mono_us(store) > run->deadline_us;
     if (!run->lost) {
         run->deadline_us = -1;
-        ebi_mutex_unlock(&store->lock);
+        ebi_store_unlock(store);
         outcome = ebi_attempt_outcome(bus, run, sub, rc, late);
-        ebi_mutex_lock(&store->lock);
+        ebi_store_lock(store);
     }
     sub->calls--;
     run->sub = NULL;
@@ -7337,6 +7432,7 @@ EBI_FN void ebi_batch_adapt(eb_bus *bus, int64_t took_us)
 /* The suspect has returned: the others have as long as it took. Lock held. */
 EBI_FN void ebi_attempt_cleared(eb_bus *bus, int64_t took_us)
 {
+    EBI_HELD(&bus->store);
     bus->solo = 0;
     bus->win.rest_us = ebi_add(ebi_mono_us(&bus->store), took_us > 0 ? took_us : 0);
 }
@@ -7349,6 +7445,7 @@ EBI_FN int ebi_attempt(eb_bus *bus, ebi_run *run, ebi_entry *e)
     ebi_sub *sub;
     int64_t order = 0, start_us = ebi_mono_us(&bus->store);
     int outcome = EBI_OUT_NONE, urgent = 0;
+    EBI_HELD(&bus->store);
     EB_ASSERT(!run->entry && e->refs == 1 && e->token != 0);
     run->entry = e;
     run->lost = run->called = 0;
@@ -7412,6 +7509,7 @@ EBI_FN ebi_run *ebi_run_here(eb_bus *bus)
     ebi_run *r;
     ebi_worker *w;
     ebi_thread_id self = ebi_thread_self();
+    EBI_HELD(&bus->store);
     for (r = bus->runs; r; r = r->next)
         if (r->sub && ebi_thread_same(r->thread, self)) return r;
     for (w = bus->all_workers; w; w = w->next)
@@ -7423,6 +7521,7 @@ EBI_FN ebi_run *ebi_run_here(eb_bus *bus)
 ** Lock held. */
 EBI_FN int ebi_inside(eb_bus *bus)
 {
+    EBI_HELD(&bus->store);
     return ebi_log_speaker == &bus->store || ebi_run_here(bus) != NULL;
 }
 
@@ -7436,6 +7535,7 @@ EBI_FN void ebi_bus_free(eb_bus *bus);
 EBI_FN void ebi_subs_resume(eb_bus *bus)
 {
     ebi_sub *s;
+    EBI_HELD(&bus->store);
     for (s = bus->subs; s; s = s->next) s->paused = 0;
     bus->show = 1;
     if (bus->claiming) bus->rescan |= 1;
@@ -7449,7 +7549,7 @@ EBI_FN void *ebi_worker_main(void *arg)
     eb_allocator a = bus->store.allocator; /* the bus may be gone before w is */
     ebi_entry *e;
     int last, urgent;
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     while (bus->state == EBI_STARTED) {
         e = ebi_claim_start(bus);
         if (e) {
@@ -7458,15 +7558,15 @@ EBI_FN void *ebi_worker_main(void *arg)
             urgent = ebi_attempt(bus, &w->run, e);
             if (w->run.lost) break;
             if (urgent) {
-                ebi_mutex_unlock(&bus->store.lock);
+                ebi_store_unlock(&bus->store);
                 ebi_engine_flush(bus, ebi_bus_until(bus), 0);
-                ebi_mutex_lock(&bus->store.lock);
+                ebi_store_lock(&bus->store);
             }
         } else if (ebi_claim_due_now(bus)) {
             ebi_claim_some(bus);
         } else {
             bus->idle++;
-            ebi_cond_wait(&bus->work, &bus->store.lock, -1);
+            ebi_store_wait(&bus->store, &bus->work, -1);
             bus->idle--;
         }
     }
@@ -7478,7 +7578,7 @@ EBI_FN void *ebi_worker_main(void *arg)
         ebi_subs_resume(bus);
         last = --bus->refs == 0;
         ebi_cond_broadcast(&bus->news);
-        ebi_mutex_unlock(&bus->store.lock);
+        ebi_store_unlock(&bus->store);
         ebi_free(&a, w);
         if (last) ebi_bus_free(bus);
         return NULL;
@@ -7487,7 +7587,7 @@ EBI_FN void *ebi_worker_main(void *arg)
     bus->workers_alive--;
     ebi_cond_broadcast(&bus->news);
     ebi_cond_signal(&bus->keeper);
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     return NULL;
 }
 
@@ -7495,6 +7595,7 @@ EBI_FN void *ebi_worker_main(void *arg)
 EBI_FN int ebi_worker_start(eb_bus *bus)
 {
     ebi_worker *w = (ebi_worker *)ebi_alloc(&bus->store.allocator, sizeof *w);
+    EBI_HELD(&bus->store);
     EB_ASSERT(bus->workers > 0);
     if (!w) return 0;
     memset(w, 0, sizeof *w);
@@ -7515,6 +7616,7 @@ EBI_FN void ebi_run_lose(eb_bus *bus, ebi_run *run)
 {
     ebi_run **at = &bus->runs;
     ebi_worker *w;
+    EBI_HELD(&bus->store);
     EB_ASSERT(!run->lost && run->entry);
     while (*at != run) at = &(*at)->next;
     *at = run->next;
@@ -7541,6 +7643,7 @@ EBI_FN void ebi_keeper_timeout(eb_bus *bus, ebi_run *run)
     ebi_sub *sub = run->sub;
     char text[80];
     int outcome, paused = 0, urgent;
+    EBI_HELD(&bus->store);
     EB_ASSERT(e && sub && sub->calls > 0);
     if (bus->lost_workers >= EB_LOST_MAX - 1 && !sub->paused) sub->paused = paused = 1;
     if (paused) ebi_claim_farewell(bus, sub->pattern);
@@ -7548,13 +7651,13 @@ EBI_FN void ebi_keeper_timeout(eb_bus *bus, ebi_run *run)
     e->refs++;
     sub->keep++;
     bus->timed_out = e->token; /* still held, though no longer in `runs` */
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     snprintf(text, sizeof text, "timed out after %lld ms", (long long)sub->timeout_ms);
     outcome = ebi_attempt_failed(bus, e, sub, text, 0);
     if (paused)
         ebi_log_note(store, EB_LOG_ERROR, "too many handlers never returned: subscription paused",
                      sub->pattern);
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     sub->keep--;
     ebi_sub_release(bus, sub);
     urgent = ebi_outcome_push(bus, e, outcome);
@@ -7592,13 +7695,13 @@ EBI_FN int ebi_look_outside(eb_bus *bus, int64_t until_us)
     }
     ebi_writer_leave(store);
     if (!changed) return 1;
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     bus->win.disk_more = bus->win.suspects = 1; /* the next claim finds out */
     bus->win.suspect_at = bus->win.next_due_ms = 0;
     ebi_waiters_hit(bus, 0, EB_EMPTY);
     ebi_cond_signal(&bus->work);
     ebi_cond_broadcast(&bus->news);
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     return 1;
 }
 
@@ -7611,6 +7714,7 @@ EBI_FN int ebi_engine_started(eb_store *store)
 EBI_FN int ebi_keeper_checkpoints(eb_store *store)
 {
     eb_bus *bus = ebi_bus_of(store);
+    EBI_HELD(store);
     if (!bus || !bus->keeper_alive) return 0;
     store->wal_done = store->wal_frames;
     bus->checkpoint = 1;
@@ -7642,6 +7746,7 @@ EBI_FN void ebi_keeper_checkpoint(eb_bus *bus)
 EBI_FN ebi_run *ebi_keeper_overdue(eb_bus *bus, int64_t now_us, int64_t *next_us)
 {
     ebi_run *r;
+    EBI_HELD(&bus->store);
     EB_ASSERT(bus->workers > 0);
     for (r = bus->runs; r; r = r->next) {
         if (!r->sub || r->deadline_us < 0) continue;
@@ -7655,6 +7760,7 @@ EBI_FN ebi_run *ebi_keeper_overdue(eb_bus *bus, int64_t now_us, int64_t *next_us
 EBI_FN void ebi_release_claims(eb_bus *bus)
 {
     ebi_entry *e;
+    EBI_HELD(&bus->store);
     EB_ASSERT(bus->state != EBI_STARTED && !bus->claiming);
     while ((e = ebi_list_pop(&bus->claimed)) != NULL) {
         ebi_key_leave(bus, e, 0);
@@ -7677,25 +7783,25 @@ EBI_FN void ebi_bus_finish(eb_bus *bus)
 {
     eb_store *store = &bus->store;
     EB_ASSERT(bus->state == EBI_STOPPING);
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     while (bus->runs) ebi_run_lose(bus, bus->runs); /* only those that were given up */
-    while (bus->claiming) ebi_cond_wait(&bus->news, &store->lock, -1);
-    ebi_mutex_unlock(&store->lock);
+    while (bus->claiming) ebi_store_wait(store, &bus->news, -1);
+    ebi_store_unlock(store);
     ebi_writer_enter(store); /* whatever is being born claimed is in `claimed` after this */
     ebi_writer_leave(store);
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     ebi_release_claims(bus);
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     ebi_writer_run(store, ebi_node_remove, NULL, NULL, EB_DURABLE_NORMAL); /* for information */
     if (ebi_engine_flush(bus, ebi_bus_until(bus), 0) != EB_OK)
         ebi_log_note(store, EB_LOG_ERROR, "last outcomes not recorded: they will run again",
                      ebi_error_text);
     ebi_db_close(&bus->owner);
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     bus->state = EBI_STOPPED;
     ebi_waiters_hit(bus, 0, EB_EMPTY);
     ebi_cond_broadcast(&bus->news);
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
 }
 
 enum { EBI_KEEPER_WAIT_US = 200000 }; /* it keeps the time: it waits no longer for anybody's lock */
@@ -7750,11 +7856,11 @@ EBI_FN int ebi_keeper_acks(eb_bus *bus, ebi_keeper *k)
     if (due_us == 0) due_us = bus->outcome_since_us + EB_ACK_DELAY_MS * 1000;
     ebi_keeper_again(k, due_us);
     if (due_us > k->now_us) return 0;
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     rc = ebi_engine_flush(bus, k->now_us + EBI_KEEPER_WAIT_US, k->now_us + EBI_KEEPER_WAIT_US);
     if (rc < 0 && rc != EB_ERR_BUSY) /* a lock is said by whoever waits for it: ebi_db_locked() */
         ebi_log_note(&bus->store, EB_LOG_ERROR, "cannot record outcomes yet", ebi_error_text);
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     if (rc == EB_ERR_BUSY && !bus->retry_at_us) ebi_engine_backoff(bus);
     return 1;
 }
@@ -7764,18 +7870,24 @@ EBI_FN eb_result ebi_keeper_show_func(eb_store *store, void *arg)
 {
     eb_bus *bus = ebi_bus_of(store);
     ebi_sub *sub;
+    eb_id id;
+    int paused = 0;
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_SUB_PAUSED);
     int rc = s ? ebi_step_seq(store, EBI_SQL_NODE_LOST, *(const int *)arg)
                : ebi_db_code(&store->writer);
-    ebi_mutex_lock(&store->lock);
-    for (sub = bus->subs; sub && rc == SQLITE_OK; sub = sub->next) {
-        if (sub->shown == sub->paused) continue;
-        sub->shown = sub->paused;
-        ebi_bind_text(s, 1, sub->id.str);
-        sqlite3_bind_int(s, 2, sub->paused);
+    while (rc == SQLITE_OK) {
+        ebi_store_lock(store);
+        for (sub = bus->subs; sub && sub->shown == sub->paused;) sub = sub->next;
+        if (sub) {
+            id = sub->id;
+            paused = sub->shown = sub->paused;
+        }
+        ebi_store_unlock(store);
+        if (!sub) break;
+        ebi_bind_text(s, 1, id.str);
+        sqlite3_bind_int(s, 2, paused);
         rc = ebi_db_step(s);
     }
-    ebi_mutex_unlock(&store->lock);
     return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "showing what is stuck");
 }
 EBI_FN int ebi_keeper_show(eb_bus *bus, ebi_keeper *k)
@@ -7784,12 +7896,12 @@ EBI_FN int ebi_keeper_show(eb_bus *bus, ebi_keeper *k)
     int lost = bus->lost_workers;
     if (!bus->show || bus->state != EBI_STARTED) return 0;
     bus->show = 0;
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     ebi_req_init(&r, ebi_keeper_show_func, NULL, &lost, EB_DURABLE_NORMAL,
                  k->now_us + EBI_KEEPER_WAIT_US);
     r.queue_us = k->now_us + EBI_KEEPER_WAIT_US;
     ebi_writer_commit(&bus->store, &r); /* if it fails: for information only */
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     return 1;
 }
 
@@ -7798,9 +7910,9 @@ EBI_FN int ebi_keeper_notes(eb_bus *bus, ebi_keeper *k)
 {
     (void)k;
     if (bus->store.note_count == 0) return 0;
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     ebi_log_flush(&bus->store);
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     return 1;
 }
 
@@ -7814,10 +7926,10 @@ EBI_FN int ebi_keeper_files(eb_bus *bus, ebi_keeper *k)
     if (checkpoint) bus->checkpoint = 0;
     if (!checkpoint) bus->look = 0;
     if (!checkpoint) k->poll_us = 0;
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     if (checkpoint) ebi_keeper_checkpoint(bus);
     else looked = ebi_look_outside(bus, k->now_us + EBI_KEEPER_WAIT_US);
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     if (!looked) bus->look = 1;
     return 1;
 }
@@ -7845,7 +7957,7 @@ EBI_FN void *ebi_keeper_main(void *arg)
     eb_store *store = &bus->store;
     ebi_keeper k;
     memset(&k, 0, sizeof k);
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     while (bus->state == EBI_STARTED || (bus->workers_alive > 0 && !bus->abandon)) {
         k.now_us = ebi_mono_us(store);
         k.next_us = k.now_us + INT64_C(3600000000);
@@ -7854,16 +7966,16 @@ EBI_FN void *ebi_keeper_main(void *arg)
             ebi_keeper_files(bus, &k) || ebi_keeper_due(bus, &k))
             continue;
         bus->keeper_until_us = k.next_us;
-        ebi_cond_wait(&bus->keeper, &store->lock, k.next_us - k.now_us);
+        ebi_store_wait(store, &bus->keeper, k.next_us - k.now_us);
         bus->keeper_until_us = 0;
     }
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     ebi_db_close(&bus->checker);
     ebi_bus_finish(bus);
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     bus->keeper_alive = 0;
     ebi_cond_broadcast(&bus->news);
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     return NULL;
 }
 
@@ -7874,6 +7986,7 @@ EBI_FN void *ebi_keeper_main(void *arg)
 /* Takes the right to pump. Lock held. */
 EBI_FN eb_result ebi_pump_enter(eb_bus *bus)
 {
+    EBI_HELD(&bus->store);
     if (bus->state < EBI_STARTED) return ebi_error(EB_ERR_STATE, "the bus is not started");
     if (bus->state != EBI_STARTED) return ebi_error(EB_ERR_SHUTDOWN, "the bus is shut down");
     if (ebi_inside(bus) ||
@@ -7889,6 +8002,7 @@ EBI_FN eb_result ebi_pump_enter(eb_bus *bus)
 EBI_FN int64_t ebi_pump_next(eb_bus *bus)
 {
     int64_t now = ebi_now_ms(&bus->store);
+    EBI_HELD(&bus->store);
     if (bus->retry_at_us && ebi_mono_us(&bus->store) < bus->retry_at_us)
         return (bus->retry_at_us - ebi_mono_us(&bus->store)) / 1000 + 1;
     if (bus->claimed.head || bus->chained || ebi_claim_due_now(bus)) return 0;
@@ -7900,12 +8014,13 @@ EBI_FN int64_t ebi_pump_next(eb_bus *bus)
 EBI_FN void ebi_pump_leave(eb_bus *bus)
 {
     int64_t next;
+    EBI_HELD(&bus->store);
     EB_ASSERT(bus->pumping);
     if (bus->state == EBI_FORKED) return;
     if (bus->state == EBI_STOPPING) {
-        ebi_mutex_unlock(&bus->store.lock);
+        ebi_store_unlock(&bus->store);
         ebi_bus_finish(bus);
-        ebi_mutex_lock(&bus->store.lock);
+        ebi_store_lock(&bus->store);
     }
     bus->pumping = 0;
     next = bus->state == EBI_STARTED ? ebi_pump_next(bus) : -1;
@@ -7919,6 +8034,7 @@ EBI_FN void ebi_pump_leave(eb_bus *bus)
 EBI_FN int ebi_pump_one(eb_bus *bus, int64_t deadline_ms)
 {
     ebi_entry *e = ebi_claim_start(bus);
+    EBI_HELD(&bus->store);
     EB_ASSERT(bus->pumping && !bus->workers);
     if (!e && !ebi_claim_due_now(bus)) return 0;
     if (!e) {
@@ -7934,6 +8050,7 @@ EBI_FN int ebi_pump_one(eb_bus *bus, int64_t deadline_ms)
 /* EB_ERR_FORK in a child that came back from a handler; see ebi_attempt_forked(). Lock held. */
 EBI_FN eb_result ebi_pump_forked(const eb_bus *bus)
 {
+    EBI_HELD(&bus->store);
     return bus->state == EBI_FORKED ? ebi_store_check(&bus->store) : EB_OK;
 }
 
@@ -7941,10 +8058,11 @@ EBI_FN eb_result ebi_pump_forked(const eb_bus *bus)
 EBI_FN eb_result ebi_pump_flush(eb_bus *bus)
 {
     eb_result rc = ebi_pump_forked(bus);
+    EBI_HELD(&bus->store);
     if (rc != EB_OK || !bus->outcomes.head) return rc;
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     rc = ebi_engine_flush(bus, ebi_bus_until(bus), 0);
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     return rc;
 }
 
@@ -7952,15 +8070,16 @@ EBI_FN eb_result ebi_pump_flush(eb_bus *bus)
 EBI_FN void ebi_pump_look(eb_bus *bus, int now)
 {
     int64_t now_us = ebi_mono_us(&bus->store);
+    EBI_HELD(&bus->store);
     if (bus->state != EBI_STARTED) return;
     if (!now && !bus->look &&
         (bus->idle_poll_ms < 0 || now_us - bus->looked_us < ebi_us(bus->idle_poll_ms)))
         return;
     bus->look = 0;
     bus->looked_us = now_us;
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     ebi_look_outside(bus, 0);
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
 }
 
 /* The body of eb_pump: at least one event, then more until the deadline; then everything on disk.
@@ -7969,6 +8088,7 @@ EBI_FN eb_result ebi_pump_some(eb_bus *bus, int64_t deadline_ms)
 {
     eb_result rc;
     int did, ran = 0;
+    EBI_HELD(&bus->store);
     EB_ASSERT(bus->pumping);
     ebi_pump_look(bus, 1);
     for (;;) {
@@ -7987,6 +8107,7 @@ EBI_FN eb_result ebi_pump_some(eb_bus *bus, int64_t deadline_ms)
 ** held on entry and exit. */
 EBI_FN void ebi_pump_done(eb_bus *bus)
 {
+    EBI_HELD(&bus->store);
     ebi_pump_flush(bus);
     bus->pump_until_us = 0;
     ebi_pump_leave(bus);
@@ -7997,6 +8118,7 @@ EBI_FN void ebi_pump_done(eb_bus *bus)
 EBI_FN void ebi_pump_turn(eb_bus *bus, int64_t deadline_ms)
 {
     int64_t next, left;
+    EBI_HELD(&bus->store);
     ebi_pump_look(bus, 0);
     if (ebi_pump_one(bus, INT64_MAX)) {
         if (bus->waiters || !bus->claimed.head) ebi_pump_flush(bus);
@@ -8009,9 +8131,9 @@ EBI_FN void ebi_pump_turn(eb_bus *bus, int64_t deadline_ms)
     if (next <= 0 || next > left) next = left;
     if (bus->idle_poll_ms >= 0 && next > bus->idle_poll_ms) next = bus->idle_poll_ms;
     if (next == INT64_MAX) next = 1000;
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     ebi_sleep_ms(&bus->store, next > 0 ? next : 0);
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     ebi_pump_look(bus, 1);
 }
 
@@ -8080,15 +8202,16 @@ EBI_FN eb_result ebi_wait_for(eb_bus *bus, ebi_waiter *w, const char *id, int64_
     eb_result rc;
     int64_t left, poll = bus->idle_poll_ms >= 0 ? bus->idle_poll_ms : 1000;
     int late = deadline_ms <= ebi_mono_ms(store); /* 0: only looks */
+    EBI_HELD(&bus->store);
     EB_ASSERT(w->seq > 0 && (!pump || bus->pumping));
     for (;;) {
         if ((rc = ebi_pump_forked(bus)) != EB_OK) break;
         if (own && w->known != EB_EMPTY) return w->known;
         if (pump || w->hit) {
             w->hit = 0;
-            ebi_mutex_unlock(&store->lock);
+            ebi_store_unlock(store);
             rc = ebi_wait_look(bus, w->seq, id);
-            ebi_mutex_lock(&store->lock);
+            ebi_store_lock(store);
             if (rc != EB_EMPTY) break;
         }
         left = deadline_ms == INT64_MAX ? poll : deadline_ms - ebi_mono_ms(store);
@@ -8117,6 +8240,7 @@ EBI_FN eb_result ebi_wait_for(eb_bus *bus, ebi_waiter *w, const char *id, int64_
 EBI_FN int ebi_drain_busy(const eb_bus *bus)
 {
     const ebi_window *w = &bus->win;
+    EBI_HELD(&bus->store);
     return w->ready.head || bus->claimed.head || bus->chained || bus->running || bus->claiming ||
            bus->starting.head ||
            bus->outcomes.head || bus->taking.head || bus->looks.head || bus->timed_out ||
@@ -8141,13 +8265,13 @@ EBI_FN eb_result ebi_drain_paused(eb_bus *bus)
         while (s && rc == EB_OK && sqlite3_step(s) == SQLITE_ROW) {
             const char *type = ebi_column(s, 1);
             seq = sqlite3_column_int64(s, 0);
-            ebi_mutex_lock(&store->lock);
+            ebi_store_lock(store);
             for (sub = bus->subs; sub && type; sub = sub->next)
                 if (sub->paused && ebi_glob(sub->pattern, type)) break;
             if (sub && type)
                 rc = ebi_error(EB_ERR_STATE, "events wait for the subscription %s, which is "
                                "paused: too many of its handlers never returned", sub->pattern);
-            ebi_mutex_unlock(&store->lock);
+            ebi_store_unlock(store);
         }
         if (s) sqlite3_reset(s);
         ebi_reader_leave(store, db);
@@ -8166,12 +8290,12 @@ EBI_FN eb_result ebi_drained(eb_bus *bus)
     int64_t cursor, epoch;
     int code = SQLITE_ERROR, busy, paused, left = 0;
     eb_result rc;
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     busy = ebi_drain_busy(bus);
     cursor = ebi_window_lapping(&bus->win) ? 0 : bus->win.cursor;
     epoch = bus->win.epoch;
     paused = bus->win.parked_paused;
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     if (busy) return EB_EMPTY;
     rc = ebi_reader_enter(store, &db);
     s = rc == EB_OK ? ebi_db_stmt(store, db, EBI_SQL_UNFINISHED) : NULL;
@@ -8197,6 +8321,7 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
     eb_result rc = EB_OK;
     int pump = !bus->workers, late = deadline_ms <= ebi_mono_ms(store);
     int64_t left;
+    EBI_HELD(&bus->store);
     if (pump && (rc = ebi_pump_enter(bus)) != EB_OK) return rc;
     if (pump) bus->pump_until_us = ebi_us(deadline_ms);
     if (pump) ebi_pump_look(bus, 1);
@@ -8208,9 +8333,9 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
             bus->outcome_since_us = 0;
             ebi_keeper_wake(bus);
         }
-        ebi_mutex_unlock(&store->lock);
+        ebi_store_unlock(store);
         rc = ebi_drained(bus);
-        ebi_mutex_lock(&store->lock);
+        ebi_store_lock(store);
         if (rc == EB_OK || rc == EB_ERR_STATE) break;
         if (bus->state != EBI_STARTED) {
             rc = ebi_error(EB_ERR_SHUTDOWN, "the bus is shutting down");
@@ -8226,7 +8351,7 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
         }
         bus->main_run.called = 0;
         if (pump) ebi_pump_turn(bus, deadline_ms);
-        else ebi_cond_wait(&bus->news, &store->lock, (left < 1000 ? left : 1000) * 1000);
+        else ebi_store_wait(store, &bus->news, (left < 1000 ? left : 1000) * 1000);
         if (left <= 0) late = bus->main_run.called; /* what is due right now was still in time */
     }
     bus->drainers--;
@@ -8365,8 +8490,7 @@ EBI_FN eb_result ebi_sub_new(eb_bus *bus, const char *pattern, const eb_subscrib
         *out = s;
         return EB_OK;
     }
-    s->removed = 1;
-    ebi_sub_release(bus, s);
+    ebi_sub_free(bus, s);
     return rc;
 }
 
@@ -8388,10 +8512,10 @@ EBI_FN eb_result ebi_sub_insert(eb_store *store, void *arg)
     eb_bus *bus = ebi_bus_of(store);
     int rc, stopping, room;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     stopping = bus->state >= EBI_STOPPING;
     room = ebi_subs_reserve(bus, bus->sub_count + 1);
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     if (stopping) return ebi_error(EB_ERR_SHUTDOWN, "the bus is shutting down");
     if (!room) return ebi_error(EB_ERR_NOMEM, "out of memory");
     rc = ebi_sub_row(store, (const ebi_sub *)arg);
@@ -8403,7 +8527,8 @@ EBI_FN void ebi_sub_after(eb_store *store, void *arg, eb_result rc)
 {
     eb_bus *bus = ebi_bus_of(store);
     ebi_sub *s = (ebi_sub *)arg;
-    EB_ASSERT(store->leading);
+    EBI_HELD(store);
+    EBI_LEADS(store);
     EB_ASSERT(!s->removed && s->calls == 0);
     if (rc != EB_OK) return;
     ebi_subs_add(bus, s);
@@ -8425,6 +8550,7 @@ EBI_FN eb_result ebi_sub_delete(eb_store *store, void *arg)
 EBI_FN eb_result ebi_sub_wait(eb_bus *bus, const ebi_sub *s)
 {
     int64_t deadline = ebi_deadline(&bus->store, bus->shutdown_timeout_ms), left;
+    EBI_HELD(&bus->store);
     if (ebi_inside(bus)) return EB_OK;
     while (s->calls > 0) {
         left = deadline == INT64_MAX ? 1000 : deadline - ebi_mono_ms(&bus->store);
@@ -8460,17 +8586,17 @@ EBI_FN eb_result ebi_subs_announce(eb_store *store, void *arg)
     (void)arg;
     rc = ebi_node_insert(store);
     if (rc == SQLITE_OK) rc = ebi_db_run(store, &store->writer, EBI_SQL_SUB_CLEAR);
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     for (s = bus->subs; s && rc == SQLITE_OK; s = next) {
         s->keep++;
-        ebi_mutex_unlock(&store->lock);
+        ebi_store_unlock(store);
         rc = ebi_sub_row(store, s);
-        ebi_mutex_lock(&store->lock);
+        ebi_store_lock(store);
         s->keep--;
         next = s->next;
         ebi_sub_release(bus, s);
     }
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "announcing subscriptions");
 }
 
@@ -8483,6 +8609,7 @@ EBI_FN eb_result ebi_subs_announce(eb_store *store, void *arg)
 EBI_FN void ebi_workers_join(eb_bus *bus, int keeper)
 {
     ebi_worker **at = &bus->all_workers, *ended = NULL, *w;
+    EBI_HELD(&bus->store);
     EB_ASSERT(bus->state != EBI_STARTED);
     while ((w = *at) != NULL) {
         if (w->run.lost) {
@@ -8493,14 +8620,14 @@ EBI_FN void ebi_workers_join(eb_bus *bus, int keeper)
         w->next = ended;
         ended = w;
     }
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     while ((w = ended) != NULL) {
         ended = w->next;
         ebi_thread_join(w->thread);
         ebi_free(&bus->store.allocator, w);
     }
     if (keeper) ebi_thread_join(bus->keeper_thread);
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
 }
 
 /* The last step of eb_start: from here on events are dispatched. */
@@ -8508,9 +8635,9 @@ EBI_FN eb_result ebi_bus_begin(eb_bus *bus)
 {
     eb_result rc = EB_OK;
     int i, ok = 1;
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     if (bus->state != EBI_STARTING) { /* the logger has ended it, when told of the recovery */
-        ebi_mutex_unlock(&bus->store.lock);
+        ebi_store_unlock(&bus->store);
         return ebi_error(EB_ERR_SHUTDOWN, "the bus is shut down");
     }
     ebi_window_forget(bus); /* the first claims find out */
@@ -8527,13 +8654,14 @@ EBI_FN eb_result ebi_bus_begin(eb_bus *bus)
         rc = ebi_error(EB_ERR_NOMEM, "cannot start a thread");
     }
     ebi_cond_broadcast(&bus->news);
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     return rc;
 }
 
 /* No more new work. Lock held. */
 EBI_FN void ebi_stop_begin(eb_bus *bus)
 {
+    EBI_HELD(&bus->store);
     if (bus->state >= EBI_STOPPING) return;
     bus->state = bus->state == EBI_OPEN ? EBI_STOPPED : EBI_STOPPING;
     ebi_cond_broadcast(&bus->work);
@@ -8546,6 +8674,7 @@ EBI_FN void ebi_stop_begin(eb_bus *bus)
 EBI_FN eb_result ebi_stop_threads(eb_bus *bus)
 {
     int64_t deadline = ebi_deadline(&bus->store, bus->shutdown_timeout_ms), left;
+    EBI_HELD(&bus->store);
     EB_ASSERT(bus->workers > 0 && bus->state >= EBI_STOPPING);
     while (bus->state != EBI_STOPPED || bus->keeper_alive) {
         left = deadline == INT64_MAX ? -1 : deadline - ebi_mono_ms(&bus->store);
@@ -8553,7 +8682,7 @@ EBI_FN eb_result ebi_stop_threads(eb_bus *bus)
             bus->abandon = 1; /* the keeper gives up on what still runs, and finishes */
             ebi_cond_signal(&bus->keeper);
         }
-        ebi_cond_wait(&bus->news, &bus->store.lock, left <= 0 ? -1 : ebi_us(left));
+        ebi_store_wait(&bus->store, &bus->news, left <= 0 ? -1 : ebi_us(left));
     }
     if (bus->workers_started && !bus->joining) {
         bus->joining = 1;
@@ -8561,11 +8690,11 @@ EBI_FN eb_result ebi_stop_threads(eb_bus *bus)
         bus->joined = 1;
         ebi_cond_broadcast(&bus->news);
     }
-    while (bus->joining && !bus->joined) ebi_cond_wait(&bus->news, &bus->store.lock, -1);
+    while (bus->joining && !bus->joined) ebi_store_wait(&bus->store, &bus->news, -1);
     while (bus->lost_workers > 0 && !bus->abandon) { /* those that timed out before */
         left = deadline == INT64_MAX ? 1000 : deadline - ebi_mono_ms(&bus->store);
         if (left <= 0) bus->abandon = 1;
-        else ebi_cond_wait(&bus->news, &bus->store.lock, ebi_us(left));
+        else ebi_store_wait(&bus->store, &bus->news, ebi_us(left));
     }
     if (bus->lost_workers > 0)
         return ebi_error(EB_ERR_TIMEOUT, "%d handlers are still running", bus->lost_workers);
@@ -8597,9 +8726,7 @@ EBI_FN void ebi_bus_free(eb_bus *bus)
     EB_ASSERT(bus->refs <= 1 && bus->running == 0);
     for (s = bus->subs; s; s = next) {
         next = s->next;
-        s->removed = 1;
-        s->calls = s->keep = 0;
-        ebi_sub_release(bus, s);
+        ebi_sub_free(bus, s);
     }
     ebi_list_free(&bus->store, &bus->outcomes);
     ebi_list_free(&bus->store, &bus->claimed);
@@ -9096,14 +9223,14 @@ EBI_FN int ebi_depths_begin(eb_bus *bus, ebi_db *db, int64_t *mine)
     rc = ebi_db_number(store, db, EBI_SQL_LAST_SEQ, &seq); /* from here on it is one moment */
     known = rc == SQLITE_OK && store->writer.handle && !store->must_reopen &&
             ebi_db_number(store, &store->writer, EBI_SQL_DATA_VERSION, &version) == SQLITE_OK;
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     if (known) {
         *mine = ++bus->depths.counts;
         bus->depths.pending = bus->depths.processing = bus->depths.dead = 0;
         bus->depths.known = 0;
         bus->depths.version = version;
     }
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     ebi_writer_leave(store);
     return rc;
 }
@@ -9112,7 +9239,7 @@ EBI_FN int ebi_depths_begin(eb_bus *bus, ebi_db *db, int64_t *mine)
 EBI_FN void ebi_depths_keep(eb_bus *bus, const ebi_depths *counted, int64_t mine)
 {
     ebi_depths *d = &bus->depths;
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     if (mine && d->counts == mine) {
         d->pending += counted->pending;
         d->processing += counted->processing;
@@ -9120,7 +9247,7 @@ EBI_FN void ebi_depths_keep(eb_bus *bus, const ebi_depths *counted, int64_t mine
         d->others = counted->others;
         d->known = 1;
     }
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
 }
 
 /* Figures of the moment that is open on db. done is what was ever stored, less what was removed,
@@ -9160,9 +9287,9 @@ EBI_FN int ebi_stats_known(eb_bus *bus, eb_stats *out)
     eb_store *store = &bus->store;
     ebi_depths d;
     int done = 0, known;
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     known = bus->depths.known;
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     if (!known || !ebi_writer_enter_until(store, ebi_mono_us(store) + EBI_STATS_WAIT_US)) return 0;
     if (!store->must_reopen && store->writer.handle &&
         ebi_db_run(store, &store->writer, EBI_SQL_READ) == SQLITE_OK) {
@@ -9221,7 +9348,7 @@ EBI_FN eb_result ebi_stats(eb_store *store, eb_stats *out)
     }
     if (rc != EB_OK) memset(out, 0, sizeof *out);
     if (rc != EB_OK || !bus) return rc;
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     for (sub = bus->subs; sub; sub = sub->next) out->paused += sub->paused != 0;
     out->unmatched = bus->unmatched;
     out->commits = store->commits;
@@ -9231,7 +9358,7 @@ EBI_FN eb_result ebi_stats(eb_store *store, eb_stats *out)
     out->failed_attempts = bus->failed_attempts;
     out->died = bus->died;
     out->stale = bus->stale;
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     return EB_OK;
 }
 
@@ -9367,11 +9494,11 @@ EB_API eb_result eb_start(eb_bus *bus)
 {
     eb_result rc = ebi_bus_check(bus);
     if (rc != EB_OK) return rc;
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     if (bus->state >= EBI_STOPPING) rc = ebi_error(EB_ERR_SHUTDOWN, "the bus is shut down");
     else if (bus->state != EBI_OPEN) rc = ebi_error(EB_ERR_STATE, "the bus is started already");
     else bus->state = EBI_STARTING;
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     if (rc != EB_OK) return rc;
     rc = ebi_owner_lock(&bus->store, &bus->owner, 0);
     if (rc == EB_OK) rc = ebi_recover(bus);
@@ -9383,10 +9510,10 @@ EB_API eb_result eb_start(eb_bus *bus)
         return EB_OK;
     }
     ebi_db_close(&bus->owner);
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     bus->state = bus->state == EBI_STARTING ? EBI_OPEN : EBI_STOPPED;
     ebi_cond_broadcast(&bus->news);
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     return rc;
 }
 
@@ -9394,15 +9521,15 @@ EB_API eb_result eb_shutdown(eb_bus *bus)
 {
     eb_result rc = ebi_bus_check(bus);
     if (rc != EB_OK) return rc;
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     if (ebi_inside(bus)) {
         ebi_stop_begin(bus);
     } else {
-        while (bus->state == EBI_STARTING) ebi_cond_wait(&bus->news, &bus->store.lock, -1);
+        while (bus->state == EBI_STARTING) ebi_store_wait(&bus->store, &bus->news, -1);
         ebi_stop_begin(bus);
         rc = bus->workers ? ebi_stop_threads(bus) : ebi_stop_pump(bus);
     }
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     return rc;
 }
 
@@ -9412,9 +9539,9 @@ EB_API void eb_destroy(eb_bus *bus)
     int inside, last;
     if (ebi_bus_check(bus) != EB_OK) return;
     store = &bus->store;
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     inside = ebi_inside(bus);
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     eb_shutdown(bus);
     if (inside) { /* forbidden; a leak is better than freeing what this very handler stands on */
         ebi_log_note(store, EB_LOG_ERROR, "eb_destroy inside a handler: only shut down", NULL);
@@ -9427,19 +9554,19 @@ EB_API void eb_destroy(eb_bus *bus)
     ebi_mutex_unlock(&store->read_lock);
     ebi_db_close(&store->writer);
     ebi_writer_leave(store);
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     last = --bus->refs == 0;
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     if (last) ebi_bus_free(bus);
 }
 
 EB_API void eb_wake(eb_bus *bus)
 {
     if (ebi_bus_check(bus) != EB_OK) return;
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     bus->look = 1;
     ebi_cond_signal(&bus->keeper);
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
 }
 
 /* ---- dispatch ---- */
@@ -9452,7 +9579,7 @@ EB_API eb_result eb_pump(eb_bus *bus, int64_t budget_ms, int64_t *next_ms)
     if (rc != EB_OK) return rc;
     if (budget_ms < EB_NONE) return ebi_error(EB_ERR_ARG, "budget_ms is negative");
     if (bus->workers) return ebi_error(EB_ERR_STATE, "this bus has worker threads");
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     rc = ebi_pump_enter(bus);
     if (rc == EB_OK) {
         rc = ebi_pump_some(bus, ebi_deadline(&bus->store, budget_ms));
@@ -9462,7 +9589,7 @@ EB_API eb_result eb_pump(eb_bus *bus, int64_t budget_ms, int64_t *next_ms)
         if (next_ms) *next_ms = next;
         ebi_pump_leave(bus);
     }
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     ebi_notice_tell(bus);
     return rc;
 }
@@ -9472,11 +9599,11 @@ EB_API eb_result eb_drain(eb_bus *bus, int64_t timeout_ms)
     eb_result rc = ebi_bus_check(bus);
     if (rc != EB_OK) return rc;
     if (timeout_ms < EB_NONE) return ebi_error(EB_ERR_ARG, "timeout_ms is negative");
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     if (ebi_inside(bus)) rc = ebi_error(EB_ERR_STATE, "not inside a handler or logger");
     else if (bus->state < EBI_STARTED) rc = ebi_error(EB_ERR_STATE, "the bus is not started");
     else rc = ebi_drain_for(bus, ebi_deadline(&bus->store, timeout_ms));
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     ebi_notice_tell(bus);
     return rc;
 }
@@ -9509,23 +9636,23 @@ EB_API eb_result eb_publish(eb_bus *bus, const char *type, const char *payload, 
     memset(&m, 0, sizeof m);
     m.type = type;
     m.payload = payload;
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     wait = bus->state == EBI_STARTED && !ebi_inside(bus);
     pump = wait && !bus->workers;
     if (pump) rc = ebi_pump_enter(bus); /* before anything is stored: a failure must mean "not" */
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     if (rc != EB_OK) return rc;
     if (!id) id = &own;
     ebi_waiter_init(&w, 0);
     rc = ebi_publish_run(bus, &m, 1, id, wait ? &w : NULL);
     if (wait) {
-        ebi_mutex_lock(&bus->store.lock);
+        ebi_store_lock(&bus->store);
         if (rc == EB_OK) {
             rc = ebi_wait_for(bus, &w, id->str, INT64_MAX, pump, 1);
             ebi_waiter_remove(bus, &w);
         }
         if (pump) ebi_pump_done(bus);
-        ebi_mutex_unlock(&bus->store.lock);
+        ebi_store_unlock(&bus->store);
         ebi_notice_tell(bus);
     }
     ebi_cond_fini(&w.cond);
@@ -9544,7 +9671,7 @@ EB_API eb_result eb_wait(eb_bus *bus, const char *id, int64_t timeout_ms)
         ebi_cond_fini(&w.cond);
         return ebi_error(EB_ERR_NOT_FOUND, "no event %.40s", id);
     }
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     pump = !bus->workers && bus->state == EBI_STARTED;
     if (ebi_inside(bus)) rc = ebi_error(EB_ERR_STATE, "not inside a handler or logger");
     else if (pump) rc = ebi_pump_enter(bus);
@@ -9559,7 +9686,7 @@ EB_API eb_result eb_wait(eb_bus *bus, const char *id, int64_t timeout_ms)
         ebi_waiter_remove(bus, &w);
         if (pump) ebi_pump_done(bus);
     }
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     ebi_cond_fini(&w.cond);
     ebi_notice_tell(bus);
     return rc;
@@ -9586,8 +9713,7 @@ EB_API eb_result eb_subscribe(eb_bus *bus, const char *pattern, eb_handler handl
     if (id) *id = s->id;
     rc = ebi_writer_run(&bus->store, ebi_sub_insert, ebi_sub_after, s, EB_DURABLE_NORMAL);
     if (rc != EB_OK) {
-        s->removed = 1;
-        ebi_sub_release(bus, s);
+        ebi_sub_free(bus, s);
         if (id) id->str[0] = 0;
     }
     ebi_notice_tell(bus);
@@ -9602,22 +9728,22 @@ EB_API eb_result eb_unsubscribe(eb_bus *bus, const char *id)
     if (rc != EB_OK) return rc;
     if (!id) return ebi_error(EB_ERR_ARG, "id is NULL");
     snprintf(copy.str, sizeof copy.str, "%s", id);
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     s = ebi_subs_find(bus, id);
     if (s) {
         ebi_subs_remove(bus, s);
         ebi_claim_farewell(bus, s->pattern);
         s->keep++;
     }
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     if (!s) return ebi_error(EB_ERR_NOT_FOUND, "no subscription %.40s", id);
     /* The row is informational: if it cannot be deleted now, the next owner does. */
     ebi_writer_run(&bus->store, ebi_sub_delete, NULL, &copy, EB_DURABLE_NORMAL);
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     rc = ebi_sub_wait(bus, s);
     s->keep--;
     ebi_sub_release(bus, s);
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     ebi_notice_tell(bus);
     return rc;
 }
@@ -9665,7 +9791,7 @@ EB_API eb_result eb_extend(eb_delivery *delivery, int64_t more_ms)
     rc = ebi_bus_check(delivery->bus);
     if (rc != EB_OK) return rc;
     store = &delivery->bus->store;
-    ebi_mutex_lock(&store->lock);
+    ebi_store_lock(store);
     if (run->lost || (run->deadline_us >= 0 && ebi_mono_us(store) >= run->deadline_us)) {
         rc = ebi_error(EB_ERR_STALE, "the handler has timed out already");
     } else if (more_ms == EB_NONE || more_ms > INT64_MAX / 1000 - run->deadline_us) {
@@ -9675,7 +9801,7 @@ EB_API eb_result eb_extend(eb_delivery *delivery, int64_t more_ms)
         run->deadline_us += more_ms * 1000;
         delivery->deadline_ms = ebi_add(delivery->deadline_ms, more_ms);
     }
-    ebi_mutex_unlock(&store->lock);
+    ebi_store_unlock(store);
     return rc;
 }
 
@@ -9686,10 +9812,10 @@ EB_API int eb_cancelled(const eb_delivery *delivery)
     int yes;
     if (!run || ebi_bus_check(delivery->bus) != EB_OK) return 1;
     bus = delivery->bus;
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     yes = run->lost || bus->state >= EBI_STOPPING ||
           (run->deadline_us >= 0 && ebi_mono_us(&bus->store) >= run->deadline_us);
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     return yes;
 }
 

@@ -274,9 +274,9 @@ T_UNUSED static int t_queued(eb_bus *bus)
 {
     const ebi_req *r;
     int n = 0;
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     for (r = bus->store.queue_head; r; r = r->next) n++;
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     return n;
 }
 

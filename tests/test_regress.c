@@ -105,33 +105,35 @@ static void *metered(void *ptr, size_t size, void *user)
     return block + 2;
 }
 
-/* 200 events of 256 KiB wait on disk: 50 MiB. Memory stays within EB_READY_BYTES and one event. */
-TEST backlog_of_big_events_stays_within_the_memory_limit(void)
+/* 50 MiB of events wait on disk. Memory stays within EB_READY_BYTES and a few events, whatever is
+** left of what was read when the next batch wants more than that. */
+TEST backlog_of_big_events_stays_within_the_memory_limit(int kib)
 {
-    enum { BIG = 256 * 1024, N = 200 };
+    const size_t big = (size_t)kib * 1024;
+    const int n = 50 * 1024 / kib;
     const char *path = t_path("big");
     eb_options o = t_options(path);
-    char *payload = (char *)malloc(BIG + 1);
+    char *payload = (char *)malloc(big + 1);
     eb_bus *bus;
     meter m;
     int i;
     memset(&m, 0, sizeof m);
     T_MUST(payload != NULL);
-    memset(payload, '7', BIG);
-    payload[BIG] = 0;
+    memset(payload, '7', big);
+    payload[big] = 0;
     o.workers = EB_NONE;
     o.durability = EB_DURABLE_OFF;
     o.allocator.resize = metered;
     o.allocator.user = &m;
     calls = failing = 0;
     bus = t_open(&o);
-    for (i = 0; i < N; i++) T_OK(eb_post(bus, "a", payload, NULL));
+    for (i = 0; i < n; i++) T_OK(eb_post(bus, "a", payload, NULL));
     T_OK(eb_subscribe(bus, "a", count, NULL, NULL, NULL));
     T_OK(eb_start(bus));
     m.most = m.now;
     T_OK(eb_drain(bus, EB_NONE));
-    ASSERT_EQ(N, calls);
-    ASSERT(m.most < EB_READY_BYTES + 4 * (size_t)BIG);
+    ASSERT_EQ(n, calls);
+    ASSERT(m.most < EB_READY_BYTES + 4 * big);
     eb_destroy(bus);
     ASSERT_EQ(0, m.now);
     free(payload);
@@ -264,16 +266,16 @@ TEST claim_does_not_overlook_what_was_published_meanwhile(void)
     T_OK(eb_start(bus));
     T_OK(eb_publish(bus, "a", NULL, NULL));
     ebi_writer_enter(&bus->store);
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     bus->win.disk_more = 1; /* no copy is made: events would overtake those on disk */
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     pthread_create(&poster, NULL, post_a, bus);
     while (t_queued(bus) < 1) sched_yield();
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     bus->win.disk_more = 0;
     bus->win.next_due_ms = 0; /* something may be due */
     ebi_cond_signal(&bus->work);
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     while (t_queued(bus) < 2) sched_yield();
     ebi_writer_leave(&bus->store);
     pthread_join(poster, NULL);
@@ -319,23 +321,23 @@ TEST event_claimed_in_the_commit_that_stores_it_is_there_once(void)
     T_OK(eb_start(bus));
     T_OK(eb_publish(bus, "b", NULL, NULL));
     ebi_writer_enter(&bus->store);
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     bus->idle -= 1000; /* nobody to be born claimed for */
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     pthread_create(&poster, NULL, publish_a, bus); /* the outcome is on disk at once */
     while (t_queued(bus) < 1) sched_yield();
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     bus->win.disk_more = 1;
     ebi_cond_signal(&bus->work);
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     while (t_queued(bus) < 2) sched_yield();
     ebi_writer_leave(&bus->store);
     do {
         T_OK(eb_stats_get(eb_bus_store(bus), &stats));
     } while (stats.failed_attempts == 0);
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     bus->idle += 1000;
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     T_OK(eb_publish(bus, "b", NULL, NULL));
     ASSERT_EQ(1, __atomic_load_n(&calls, __ATOMIC_SEQ_CST));
     T_OK(eb_shutdown(bus));
@@ -406,6 +408,9 @@ TEST due_row_without_an_event_does_not_make_it_spin(void)
 
 SUITE(regress)
 {
+    static const int kib[] = {256, 167, 100, 60}; /* batches double: the others do not divide */
+    char suffix[20];
+    size_t i;
     greatest_set_test_suffix("done");
     RUN_TEST1(unmatched_event_passes_its_ordering_key_on, EB_UNMATCHED_DONE);
     greatest_set_test_suffix("dlq");
@@ -414,7 +419,11 @@ SUITE(regress)
     RUN_TEST1(old_copy_of_a_moved_event_ends_nothing, EB_UNMATCHED_DONE);
     greatest_set_test_suffix("dlq");
     RUN_TEST1(old_copy_of_a_moved_event_ends_nothing, EB_UNMATCHED_DLQ);
-    RUN_TEST(backlog_of_big_events_stays_within_the_memory_limit);
+    for (i = 0; i < sizeof kib / sizeof *kib; i++) {
+        snprintf(suffix, sizeof suffix, "%d_KiB", kib[i]);
+        greatest_set_test_suffix(suffix);
+        RUN_TEST1(backlog_of_big_events_stays_within_the_memory_limit, kib[i]);
+    }
     RUN_TEST(stopped_bus_does_not_revoke_the_claims_of_the_next);
     RUN_TEST(claim_does_not_overlook_what_was_published_meanwhile);
     greatest_set_test_suffix("due_first");

@@ -492,10 +492,10 @@ static int queued(eb_bus *bus)
 {
     const ebi_req *r;
     int n;
-    ebi_mutex_lock(&bus->store.lock);
+    ebi_store_lock(&bus->store);
     n = bus->store.leading;
     for (r = bus->store.queue_head; r; r = r->next) n++;
-    ebi_mutex_unlock(&bus->store.lock);
+    ebi_store_unlock(&bus->store);
     return n;
 }
 

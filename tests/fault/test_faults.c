@@ -207,10 +207,10 @@ TEST shared_commit_is_synced_if_one_of_it_must_be(int claim_first)
     ebi_writer_enter(&bus->store);
     for (i = 0; i < 2; i++) {
         if ((i == 0) == claim_first) {
-            ebi_mutex_lock(&bus->store.lock);
+            ebi_store_lock(&bus->store);
             bus->win.next_due_ms = 0; /* something may be due: the worker claims */
             ebi_cond_signal(&bus->work);
-            ebi_mutex_unlock(&bus->store.lock);
+            ebi_store_unlock(&bus->store);
         } else {
             T_MUST(ebi_thread_start(&poster, post_one, bus) == 0);
         }
