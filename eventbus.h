@@ -2109,9 +2109,24 @@ typedef struct ebi_note {
 } ebi_note;
 enum { EBI_NOTES = 8 };
 
+/* What the rooms of the file ask of those of the engine, which are above them: the bus's, or of a
+** store without one ebi_hooks_alone. "Leader" is the thread that commits, see >>writer. */
+typedef struct ebi_hooks {
+    int (*take)(eb_store *store);         /* lock held, leader: what shall ride along? 1: something */
+    eb_result (*ride)(eb_store *store);   /* leader: that, first of all in the transaction */
+    void (*over)(eb_store *store, eb_result rc); /* leader: committed, or rolled back */
+    void (*rode)(eb_store *store, eb_result rc); /* lock held, leader: what became of it */
+    eb_result (*renewed)(eb_store *store); /* leader: the file was opened anew; is memory right? */
+    int (*started)(eb_store *store);      /* leader: whether this bus dispatches */
+    int (*copies)(eb_store *store);       /* lock held: the WAL is long; 1: somebody will copy it */
+    ebi_cond *(*wake)(eb_store *store);   /* lock held: whom to signal once the lock is free, or NULL */
+    void (*noted)(eb_store *store);       /* lock held: there is something for the log */
+} ebi_hooks;
+
 struct eb_store {
     /* immutable after open */
     eb_bus *bus; /* whose own store this is, or NULL */
+    const ebi_hooks *hooks;
     eb_allocator allocator;
     eb_logger logger;
     eb_clock clock; /* now_ms NULL: the system's */
@@ -2362,8 +2377,6 @@ EBI_FN void ebi_log_note(const eb_store *store, int level, const char *message, 
     ebi_log(store, &e);
 }
 
-EBI_FN void ebi_keeper_noted(eb_store *store);
-
 /* Leaves something for the log; what does not fit is dropped. Lock held. */
 EBI_FN void ebi_log_later(eb_store *store, int level, const char *message, const char *fmt, ...)
     EB_PRINTF(4, 5);
@@ -2378,7 +2391,7 @@ EBI_FN void ebi_log_later(eb_store *store, int level, const char *message, const
     va_start(args, fmt);
     vsnprintf(note->error, sizeof note->error, fmt, args);
     va_end(args);
-    ebi_keeper_noted(store);
+    store->hooks->noted(store);
 }
 
 /* Tells the log what was left for it. No lock held, not by the leader. */
@@ -3532,15 +3545,31 @@ EBI_FN eb_result ebi_store_check(const eb_store *store)
 ** member asks. The lock is never held while SQLite works. A member that cannot run twice (a claim,
 ** which takes what memory holds) says so, and begins anew if it was another's failure. */
 
-EBI_FN int ebi_engine_outcomes_take(eb_store *store);
-EBI_FN eb_result ebi_engine_outcomes_apply(eb_store *store);
-EBI_FN void ebi_engine_outcomes_end(eb_store *store, eb_result rc);
-EBI_FN eb_result ebi_engine_resync(eb_store *store);
-EBI_FN int ebi_keeper_checkpoints(eb_store *store);
-EBI_FN int ebi_engine_started(eb_store *store);
-EBI_FN void ebi_engine_undone(eb_store *store);
-EBI_FN void ebi_depths_end(eb_store *store, eb_result rc);
-EBI_FN ebi_cond *ebi_engine_wake(eb_store *store);
+/* A store without a bus: nothing rides along, nobody is told. */
+EBI_FN int ebi_hooks_no(eb_store *store)
+{
+    (void)store;
+    return 0;
+}
+EBI_FN eb_result ebi_hooks_ok(eb_store *store)
+{
+    (void)store;
+    return EB_OK;
+}
+EBI_FN void ebi_hooks_none(eb_store *store) { (void)store; }
+EBI_FN void ebi_hooks_end(eb_store *store, eb_result rc)
+{
+    (void)store;
+    (void)rc;
+}
+EBI_FN ebi_cond *ebi_hooks_nobody(eb_store *store)
+{
+    (void)store;
+    return NULL;
+}
+static const ebi_hooks ebi_hooks_alone = {
+    ebi_hooks_no, ebi_hooks_ok, ebi_hooks_end, ebi_hooks_end,
+    ebi_hooks_ok, ebi_hooks_no, ebi_hooks_no, ebi_hooks_nobody, ebi_hooks_none};
 
 EBI_FN void ebi_req_init(ebi_req *r, eb_result (*func)(eb_store *, void *),
                          void (*after)(eb_store *, void *, eb_result), void *arg, int level,
@@ -3646,7 +3675,7 @@ EBI_FN eb_result ebi_writer_ready(eb_store *store)
         rc = ebi_writer_renew(store);
     }
     if (rc == EB_OK && store->must_resync) {
-        rc = ebi_engine_resync(store);
+        rc = store->hooks->renewed(store);
         if (rc == EB_OK) store->must_resync = 0;
     }
     return rc;
@@ -3676,7 +3705,7 @@ EBI_FN eb_result ebi_writer_transaction(eb_store *store, ebi_req *list, int leve
     if (rc != EB_OK) return rc;
     code = ebi_db_run(store, &store->writer, EBI_SQL_BEGIN);
     if (code != SQLITE_OK) return ebi_writer_begin_failed(store, code);
-    if (outcomes) rc = ebi_engine_outcomes_apply(store); /* first: who ended holds nobody up */
+    if (outcomes) rc = store->hooks->ride(store); /* first: who ended holds nobody up */
     for (r = list; r && rc == EB_OK; r = r->next) {
         EB_ASSERT(!r->once || !r->ran);
         r->ran = 1;
@@ -3696,11 +3725,8 @@ EBI_FN eb_result ebi_writer_transaction(eb_store *store, ebi_req *list, int leve
             if (!ebi_writer_not_written(store, code)) rc = EB_ERR_UNKNOWN;
         }
     }
-    if (rc != EB_OK) {
-        ebi_db_rollback(store, &store->writer);
-        ebi_engine_undone(store);
-    }
-    ebi_depths_end(store, rc);
+    if (rc != EB_OK) ebi_db_rollback(store, &store->writer);
+    store->hooks->over(store, rc);
     if (!sqlite3_get_autocommit(store->writer.handle)) store->must_reopen = 1; /* closing does it */
     return rc;
 }
@@ -3799,7 +3825,7 @@ EBI_FN void ebi_writer_look_at_wal(eb_store *store)
     if (store->wal_frames < store->wal_done) store->wal_done = 0; /* it began anew */
     ebi_writer_say_wal(store, (int64_t)store->wal_frames * 4096);
     if (!store->wal_filled && store->wal_frames >= EBI_WAL_SMALL &&
-        store->writer.level == EB_DURABLE_FULL && ebi_engine_started(store)) {
+        store->writer.level == EB_DURABLE_FULL && store->hooks->started(store)) {
         ebi_store_unlock(store);
         ebi_writer_fill_wal(store);
         ebi_store_lock(store);
@@ -3808,7 +3834,7 @@ EBI_FN void ebi_writer_look_at_wal(eb_store *store)
     if (store->wal_said && pages > EBI_WAL_PAGES) pages = EBI_WAL_PAGES; /* is the reader gone? */
     if (store->wal_frames - store->wal_done < pages) return;
     if (store->wal_frames < (pages < most ? 4 * pages : pages + pages / 4) &&
-        ebi_keeper_checkpoints(store))
+        store->hooks->copies(store))
         return;
     store->wal_done = store->wal_frames;
     ebi_store_unlock(store);
@@ -3881,7 +3907,7 @@ EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
     }
     if (store->queue_head) store->crowd = EBI_CROWD;
     ebi_writer_gather(store, own, &level, &store->writer.busy_until_us);
-    shared = ebi_engine_outcomes_take(store) || own->next;
+    shared = store->hooks->take(store) || own->next;
     ebi_store_unlock(store);
     memcpy(text, ebi_error_text, sizeof text);
     rc = ebi_writer_transaction(store, list, off ? EB_DURABLE_OFF : level, 1);
@@ -3914,7 +3940,7 @@ EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
         r->state = EBI_REQ_DONE;
         if (r != own) ebi_cond_signal(&r->cond);
     }
-    ebi_engine_outcomes_end(store, outcome);
+    store->hooks->rode(store, outcome);
     if (rc == EB_OK) ebi_writer_look_at_wal(store);
 }
 
@@ -3990,7 +4016,7 @@ EBI_FN eb_result ebi_writer_commit(eb_store *store, ebi_req *r)
     if (r->state == EBI_REQ_LEAD) {
         while (r->state == EBI_REQ_LEAD) ebi_writer_lead(store, r);
         ebi_writer_hand_over(store);
-        wake = ebi_engine_wake(store);
+        wake = store->hooks->wake(store);
     }
     notes = store->note_count;
     ebi_store_unlock(store);
@@ -4337,10 +4363,10 @@ EBI_FN void ebi_depths_add(eb_store *store, int64_t pending, int64_t processing,
 }
 
 /* The transaction is over; rc: EB_OK if it was committed. By the leader, no lock held. */
-EBI_FN void ebi_depths_end(eb_store *store, eb_result rc)
+EBI_FN void ebi_depths_over(eb_store *store, eb_result rc)
 {
     eb_bus *bus = ebi_bus_of(store);
-    if (!bus) return;
+    EBI_LEADS(store);
     ebi_store_lock(store);
     if (rc == EB_OK) {
         bus->depths.pending += bus->delta.pending;
@@ -4349,6 +4375,7 @@ EBI_FN void ebi_depths_end(eb_store *store, eb_result rc)
     }
     if (rc == EB_ERR_UNKNOWN) bus->depths.known = 0, bus->depths.counts++;
     ebi_store_unlock(store);
+    if (rc != EB_OK) bus->claimed_to = 0; /* what was written of it is undone */
     memset(&bus->delta, 0, sizeof bus->delta);
 }
 
@@ -4660,7 +4687,7 @@ EBI_FN int64_t ebi_policy_delay(const ebi_policy *p, int failed)
 /* ---- time ---- */
 
 /* The condition to signal after the lock is released, NULL: none. Lock held. */
-EBI_FN ebi_cond *ebi_engine_wake(eb_store *store)
+EBI_FN ebi_cond *ebi_bus_wake(eb_store *store)
 {
     eb_bus *bus = ebi_bus_of(store);
     EBI_HELD(store);
@@ -4719,7 +4746,7 @@ EBI_FN void ebi_due_at(eb_bus *bus, int64_t due_ms)
 
 /* The engine's transaction failed: it tries again, later and later but at least every 2 s. Lock
 ** held. */
-EBI_FN void ebi_engine_backoff(eb_bus *bus)
+EBI_FN void ebi_bus_backoff(eb_bus *bus)
 {
     EBI_HELD(&bus->store);
     bus->backoff_ms = bus->backoff_ms ? bus->backoff_ms * 2 : 10;
@@ -4729,7 +4756,7 @@ EBI_FN void ebi_engine_backoff(eb_bus *bus)
 }
 
 /* Whether it failed for a reason that no waiting will heal; EB_OK: it did not. Lock held. */
-EBI_FN eb_result ebi_engine_hopeless(const eb_bus *bus)
+EBI_FN eb_result ebi_bus_hopeless(const eb_bus *bus)
 {
     eb_result rc = bus->outcome_rc != EB_OK ? bus->outcome_rc : bus->claim_rc;
     EBI_HELD(&bus->store);
@@ -4861,7 +4888,7 @@ EBI_FN int ebi_finish_insert(eb_store *store, int64_t seq, int attempts, const c
 /* ---- outcomes: recorded by whichever transaction comes next ---- */
 
 /* Lock held; called by the leader before it begins. 1 if there are any. */
-EBI_FN int ebi_engine_outcomes_take(eb_store *store)
+EBI_FN int ebi_outcomes_take(eb_store *store)
 {
     eb_bus *bus = ebi_bus_of(store);
     EBI_HELD(store);
@@ -4869,12 +4896,6 @@ EBI_FN int ebi_engine_outcomes_take(eb_store *store)
     EB_ASSERT(!bus->taking.head);
     ebi_list_append(&bus->taking, &bus->outcomes);
     return bus->taking.head != NULL;
-}
-
-/* The leader's transaction was rolled back. */
-EBI_FN void ebi_engine_undone(eb_store *store)
-{
-    if (store->bus) store->bus->claimed_to = 0;
 }
 
 /* Which keys have events that were passed over: only for these somebody may wait on disk whom
@@ -4988,7 +5009,7 @@ EBI_FN int ebi_outcome_apply(eb_store *store, ebi_entry *e, const char *now)
 }
 
 /* Inside the leader's transaction. */
-EBI_FN eb_result ebi_engine_outcomes_apply(eb_store *store)
+EBI_FN eb_result ebi_outcomes_ride(eb_store *store)
 {
     eb_bus *bus = ebi_bus_of(store);
     ebi_entry *e;
@@ -5030,7 +5051,7 @@ EBI_FN void ebi_outcome_done(eb_bus *bus, ebi_entry *e)
 }
 
 /* Lock held; after the leader's transaction. Failed: keeps everything. */
-EBI_FN void ebi_engine_outcomes_end(eb_store *store, eb_result rc)
+EBI_FN void ebi_outcomes_rode(eb_store *store, eb_result rc)
 {
     eb_bus *bus = ebi_bus_of(store);
     ebi_entry *e;
@@ -5041,7 +5062,7 @@ EBI_FN void ebi_engine_outcomes_end(eb_store *store, eb_result rc)
     if (rc != EB_OK) {
         ebi_list_append(&bus->taking, &bus->outcomes);
         ebi_list_append(&bus->outcomes, &bus->taking);
-        ebi_engine_backoff(bus);
+        ebi_bus_backoff(bus);
         return;
     }
     bus->backoff_ms = bus->retry_at_us = 0;
@@ -5050,7 +5071,7 @@ EBI_FN void ebi_engine_outcomes_end(eb_store *store, eb_result rc)
     if (bus->drainers) ebi_cond_broadcast(&bus->news);
 }
 
-EBI_FN eb_result ebi_engine_ride(eb_store *store, void *arg)
+EBI_FN eb_result ebi_outcomes_nothing(eb_store *store, void *arg)
 {
     (void)store;
     (void)arg;
@@ -5066,11 +5087,11 @@ EBI_FN int64_t ebi_bus_until(const eb_bus *bus)
 
 /* Commits what waits in outcomes, if the lock can be had until until_us, and the lead until
 ** queue_us (0: no limit); no lock held. */
-EBI_FN eb_result ebi_engine_flush(eb_bus *bus, int64_t until_us, int64_t queue_us)
+EBI_FN eb_result ebi_outcomes_flush(eb_bus *bus, int64_t until_us, int64_t queue_us)
 {
     ebi_req r;
     eb_result rc;
-    ebi_req_init(&r, ebi_engine_ride, NULL, NULL, EB_DURABLE_NORMAL, until_us);
+    ebi_req_init(&r, ebi_outcomes_nothing, NULL, NULL, EB_DURABLE_NORMAL, until_us);
     r.queue_us = queue_us;
     rc = ebi_writer_commit(&bus->store, &r);
     ebi_store_lock(&bus->store);
@@ -6670,7 +6691,7 @@ EBI_FN eb_result ebi_claim_func(eb_store *store, void *arg)
 }
 
 /* Lock held, after a commit that failed, its own fault or not: the rows are as they were, or
-** ebi_engine_resync() will find them. */
+** ebi_claims_resync() will find them. */
 EBI_FN void ebi_claim_lost(eb_bus *bus, ebi_claim *c)
 {
     eb_store *store = &bus->store;
@@ -6699,11 +6720,11 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
     bus->claim_rc = rc < 0 ? rc : EB_OK;
     if (rc != EB_OK) {
         ebi_claim_lost(bus, c);
-        if (rc < 0) ebi_engine_backoff(bus);
+        if (rc < 0) ebi_bus_backoff(bus);
         return;
     }
     if (c->looked && c->next_due_ms <= c->now_ms && !c->won.head && !c->ended && !c->waits)
-        ebi_engine_backoff(bus); /* due, but cannot be read: a damaged file. Do not spin. */
+        ebi_bus_backoff(bus); /* due, but cannot be read: a damaged file. Do not spin. */
     else
         bus->backoff_ms = bus->retry_at_us = 0;
     if (c->cursor > w->cursor) w->cursor = c->cursor;
@@ -6931,7 +6952,7 @@ EBI_FN int ebi_token_held(eb_bus *bus, int64_t token)
 
 /* After the connection was opened anew: rows claimed in a commit whose end is unknown have a token
 ** that nobody in memory holds. They go back as in a batch that was interrupted. By the leader. */
-EBI_FN eb_result ebi_engine_resync(eb_store *store)
+EBI_FN eb_result ebi_claims_resync(eb_store *store)
 {
     eb_bus *bus = ebi_bus_of(store);
     ebi_end end;
@@ -7559,7 +7580,7 @@ EBI_FN void *ebi_worker_main(void *arg)
             if (w->run.lost) break;
             if (urgent) {
                 ebi_store_unlock(&bus->store);
-                ebi_engine_flush(bus, ebi_bus_until(bus), 0);
+                ebi_outcomes_flush(bus, ebi_bus_until(bus), 0);
                 ebi_store_lock(&bus->store);
             }
         } else if (ebi_claim_due_now(bus)) {
@@ -7705,13 +7726,13 @@ EBI_FN int ebi_look_outside(eb_bus *bus, int64_t until_us)
     return 1;
 }
 
-EBI_FN int ebi_engine_started(eb_store *store)
+EBI_FN int ebi_bus_started(eb_store *store)
 {
     return store->bus && store->bus->state == EBI_STARTED;
 }
 
 /* Leaves a checkpoint to the keeper, if there is one. Lock held. */
-EBI_FN int ebi_keeper_checkpoints(eb_store *store)
+EBI_FN int ebi_keeper_copies(eb_store *store)
 {
     eb_bus *bus = ebi_bus_of(store);
     EBI_HELD(store);
@@ -7793,7 +7814,7 @@ EBI_FN void ebi_bus_finish(eb_bus *bus)
     ebi_release_claims(bus);
     ebi_store_unlock(store);
     ebi_writer_run(store, ebi_node_remove, NULL, NULL, EB_DURABLE_NORMAL); /* for information */
-    if (ebi_engine_flush(bus, ebi_bus_until(bus), 0) != EB_OK)
+    if (ebi_outcomes_flush(bus, ebi_bus_until(bus), 0) != EB_OK)
         ebi_log_note(store, EB_LOG_ERROR, "last outcomes not recorded: they will run again",
                      ebi_error_text);
     ebi_db_close(&bus->owner);
@@ -7857,11 +7878,11 @@ EBI_FN int ebi_keeper_acks(eb_bus *bus, ebi_keeper *k)
     ebi_keeper_again(k, due_us);
     if (due_us > k->now_us) return 0;
     ebi_store_unlock(&bus->store);
-    rc = ebi_engine_flush(bus, k->now_us + EBI_KEEPER_WAIT_US, k->now_us + EBI_KEEPER_WAIT_US);
+    rc = ebi_outcomes_flush(bus, k->now_us + EBI_KEEPER_WAIT_US, k->now_us + EBI_KEEPER_WAIT_US);
     if (rc < 0 && rc != EB_ERR_BUSY) /* a lock is said by whoever waits for it: ebi_db_locked() */
         ebi_log_note(&bus->store, EB_LOG_ERROR, "cannot record outcomes yet", ebi_error_text);
     ebi_store_lock(&bus->store);
-    if (rc == EB_ERR_BUSY && !bus->retry_at_us) ebi_engine_backoff(bus);
+    if (rc == EB_ERR_BUSY && !bus->retry_at_us) ebi_bus_backoff(bus);
     return 1;
 }
 
@@ -8061,7 +8082,7 @@ EBI_FN eb_result ebi_pump_flush(eb_bus *bus)
     EBI_HELD(&bus->store);
     if (rc != EB_OK || !bus->outcomes.head) return rc;
     ebi_store_unlock(&bus->store);
-    rc = ebi_engine_flush(bus, ebi_bus_until(bus), 0);
+    rc = ebi_outcomes_flush(bus, ebi_bus_until(bus), 0);
     ebi_store_lock(&bus->store);
     return rc;
 }
@@ -8224,7 +8245,7 @@ EBI_FN eb_result ebi_wait_for(eb_bus *bus, ebi_waiter *w, const char *id, int64_
             rc = ebi_error(EB_ERR_SHUTDOWN, "the bus stopped; event %s is on disk", id);
             break;
         }
-        rc = ebi_engine_hopeless(bus);
+        rc = ebi_bus_hopeless(bus);
         if (rc != EB_OK) break;
         if (pump) {
             ebi_pump_turn(bus, deadline_ms);
@@ -8342,7 +8363,7 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
             break;
         }
         if (rc != EB_EMPTY && (rc == EB_ERR_CORRUPT || rc == EB_ERR_SCHEMA)) break;
-        rc = ebi_engine_hopeless(bus);
+        rc = ebi_bus_hopeless(bus);
         if (rc != EB_OK) break;
         left = deadline_ms == INT64_MAX ? 1000 : deadline_ms - ebi_mono_ms(store);
         if (left <= 0 && (late || !pump || !(bus->claimed.head || ebi_claim_due_now(bus)))) {
@@ -8743,6 +8764,10 @@ EBI_FN void ebi_bus_free(eb_bus *bus)
     ebi_store_fini(&bus->store);
     ebi_free(&a, bus);
 }
+
+static const ebi_hooks ebi_bus_hooks = {
+    ebi_outcomes_take, ebi_outcomes_ride, ebi_depths_over, ebi_outcomes_rode,
+    ebi_claims_resync, ebi_bus_started, ebi_keeper_copies, ebi_bus_wake, ebi_keeper_noted};
 
 /* The check at the door of every bus call: handle, process. */
 EBI_FN eb_result ebi_bus_check(eb_bus *bus)
@@ -9466,6 +9491,7 @@ EB_API eb_result eb_open(eb_bus **out, const eb_options *options)
     if (rc == EB_OK) {
         memset(bus, 0, sizeof *bus);
         bus->store.bus = bus;
+        bus->store.hooks = &ebi_bus_hooks;
         bus->store.allocator = allocator;
         bus->store.logger = logger;
         bus->refs = bus->batch = 1;
@@ -9834,6 +9860,7 @@ EB_API eb_result eb_store_open(eb_store **out, const eb_options *options)
     store = (eb_store *)ebi_alloc(&allocator, sizeof *store);
     if (!store) return ebi_error(EB_ERR_NOMEM, "out of memory");
     memset(store, 0, sizeof *store);
+    store->hooks = &ebi_hooks_alone;
     store->allocator = allocator;
     store->logger = logger;
     rc = ebi_store_init(store, options, 0);

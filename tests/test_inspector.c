@@ -184,6 +184,16 @@ TEST store_checks_its_options(void)
     bad.vfs = "no-such-vfs";
     T_IS(EB_ERR_ARG, eb_store_open(&store, &bad));
     bad = o;
+    bad.wal_pages = -2;
+    store = (eb_store *)&o;
+    T_IS(EB_ERR_ARG, eb_store_open(&store, &bad));
+    ASSERT(store == NULL);
+    bad.wal_pages = INT_MIN;
+    T_IS(EB_ERR_ARG, eb_store_open(&store, &bad));
+    bad.wal_pages = EB_NONE; /* of no use to it, but right */
+    T_OK(eb_store_open(&store, &bad));
+    eb_store_close(store);
+    bad = o;
     bad.clock.sleep_ms = NULL;
     T_IS(EB_ERR_ARG, eb_store_open(&store, &bad));
     bad = o;

@@ -190,6 +190,55 @@ TEST budget_is_the_time_after_which_no_new_event_begins(void)
     PASS();
 }
 
+static int commit_ms; /* what each commit of the bus takes */
+static int slow_commit(void *user)
+{
+    t_advance((t_time *)user, commit_ms);
+    return 0;
+}
+
+static int64_t budget_ends_ms; /* monotonic */
+static int started, started_late;
+static eb_result looks_at_the_budget(eb_delivery *d, void *user)
+{
+    t_time *t = (t_time *)user;
+    if (started++ > 0 && t->mono_ms >= budget_ends_ms) started_late++;
+    t_advance(t, d->event->seq % 3);
+    return EB_OK;
+}
+
+/* Also when it is the commit of a claim that takes the time: what it claimed waits for the next
+** call. */
+TEST no_event_begins_after_a_commit_that_took_the_budget(int takes_ms)
+{
+    enum { N = 100 };
+    const char *path = t_path("slow-commit");
+    t_time t;
+    eb_options o = pump_options(path, &t);
+    eb_bus *bus = t_open(&o);
+    int64_t next = 0;
+    int i, calls = 0;
+    T_OK(eb_subscribe(bus, "*", looks_at_the_budget, &t, NULL, NULL));
+    T_OK(eb_start(bus));
+    post(bus, N);
+    sqlite3_commit_hook(bus->store.writer.handle, slow_commit, &t);
+    commit_ms = takes_ms;
+    started_late = 0;
+    for (i = 0; next == 0; i++) {
+        started = 0;
+        budget_ends_ms = t.mono_ms + 7 * (i % 8);
+        T_OK(eb_pump(bus, 7 * (i % 8), &next));
+        ASSERT(started > 0);
+        P_EQ(0, started_late);
+        calls += started;
+    }
+    P_EQ(-1, next);
+    P_EQ(N, calls);
+    P_EQ(N, p_rows(path, "status = 'done' AND retry_count = 0"));
+    eb_destroy(bus);
+    PASS();
+}
+
 /* The budget ends a chain of events that each publish the next. */
 static eb_result begets(eb_delivery *d, void *user)
 {
@@ -723,6 +772,57 @@ TEST inside_a_handler_there_is_no_pumping(void)
     PASS();
 }
 
+/* The same in a logger, also if it is the application's own eb_post that speaks. */
+static eb_bus *speaking;
+static void logger_tries_everything(const eb_log_entry *e, void *user)
+{
+    (void)user;
+    if (!e->type || strcmp(e->type, "nobody") != 0 || inside.calls++ > 0) return;
+    inside.next = 7;
+    inside.pump = eb_pump(speaking, EB_NONE, &inside.next);
+    inside.wait = eb_wait(speaking, e->event_id, EB_NONE);
+    inside.drain = eb_drain(speaking, EB_NONE);
+    inside.publish = eb_publish(speaking, "good", "3", &inside.id);
+}
+
+TEST inside_the_logger_there_is_no_pumping(int on_unmatched, int how)
+{
+    t_time t;
+    seen s;
+    eb_options o = pump_options(t_path("logger"), &t);
+    eb_message m = message(NULL);
+    eb_bus *bus;
+    o.on_unmatched = on_unmatched;
+    o.logger.func = logger_tries_everything;
+    bus = speaking = t_open(&o);
+    memset(&s, 0, sizeof s);
+    memset(&inside, 0, sizeof inside);
+    s.clock = &t;
+    T_OK(eb_subscribe(bus, "good", work, &s, NULL, NULL));
+    T_OK(eb_start(bus));
+    T_OK(eb_post(bus, "good", "1", NULL));
+    m.type = "nobody";
+    m.delay_ms = how == 1 ? 10 : 0;
+    if (how == 2) T_IS(on_unmatched == EB_UNMATCHED_DLQ ? EB_DEAD : EB_OK,
+                       eb_publish(bus, "nobody", NULL, NULL));
+    else ASSERT(eb_send(bus, &m, 1, NULL) >= 0);
+    t_advance(&t, 10);
+    if (how == 1) PUMP(0, 0);
+    if (how == 1) PUMP(EB_NONE, -1); /* a claim speaks */
+    P_EQ(1, inside.calls);
+    P_EQ(EB_ERR_STATE, inside.pump);
+    P_EQ(-1, inside.next);
+    P_EQ(EB_ERR_STATE, inside.wait);
+    P_EQ(EB_ERR_STATE, inside.drain);
+    P_EQ(EB_OK, inside.publish); /* that is a post */
+    if (how == 0) P_EQ(0, s.calls); /* nobody has pumped */
+    T_OK(eb_drain(bus, EB_NONE));
+    P_EQ(2, s.calls);
+    P_EQ(EB_DONE, t_status(eb_bus_store(bus), inside.id.str));
+    eb_destroy(bus);
+    PASS();
+}
+
 #ifndef EB_NO_THREADS
 static struct {
     int inside, release, calls;
@@ -934,6 +1034,9 @@ TEST locked_file_puts_the_work_off(void)
 
 SUITE(pump)
 {
+    static const int slow[] = {1, 10, 30};
+    static const char *const speaks[] = {"post", "claim", "publish"};
+    char suffix[20];
     int n;
     RUN_TEST(runs_what_is_due_and_then_there_is_nothing);
     RUN_TEST(finds_at_once_what_was_published_before_the_start);
@@ -941,6 +1044,11 @@ SUITE(pump)
     for (n = -1; n <= 1; n++)
         RUN_TESTp(next_is_right_at_the_end_of_every_page, EB_READY_MAX / 4 + n);
     RUN_TEST(budget_is_the_time_after_which_no_new_event_begins);
+    for (n = 0; n < 3; n++) {
+        snprintf(suffix, sizeof suffix, "%d_ms", slow[n]);
+        greatest_set_test_suffix(suffix);
+        RUN_TESTp(no_event_begins_after_a_commit_that_took_the_budget, slow[n]);
+    }
     RUN_TEST(events_without_end_do_not_hold_the_caller);
     RUN_TEST(delays_run_at_their_millisecond_and_next_says_when);
     RUN_TEST(next_is_the_earliest_of_all);
@@ -960,6 +1068,14 @@ SUITE(pump)
     RUN_TEST(pump_finds_what_others_committed);
     RUN_TEST(arguments_and_states_are_checked);
     RUN_TEST(inside_a_handler_there_is_no_pumping);
+    for (n = 0; n < 3; n++) {
+        snprintf(suffix, sizeof suffix, "%s_done", speaks[n]);
+        greatest_set_test_suffix(suffix);
+        RUN_TESTp(inside_the_logger_there_is_no_pumping, EB_UNMATCHED_DONE, n);
+        snprintf(suffix, sizeof suffix, "%s_dlq", speaks[n]);
+        greatest_set_test_suffix(suffix);
+        RUN_TESTp(inside_the_logger_there_is_no_pumping, EB_UNMATCHED_DLQ, n);
+    }
 #ifndef EB_NO_THREADS
     RUN_TEST(bus_with_workers_is_not_pumped);
     RUN_TEST(second_thread_is_refused_and_may_pump_afterwards);
