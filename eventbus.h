@@ -4226,7 +4226,7 @@ typedef struct ebi_run {
     int called; /* so many handlers */
     char error[EBI_ERROR_MAX + 4];
     /* under the lock */
-    struct ebi_run *next; /* in bus->runs */
+    struct ebi_run *next; /* in bus->calls.first */
     ebi_entry *entry;     /* NULL between events */
     ebi_sub *sub;         /* NULL between handlers */
     ebi_thread_id thread;
@@ -4271,7 +4271,7 @@ typedef struct ebi_window {
 } ebi_window;
 
 /* How many lives there are, kept beside the rows: counting a million takes 40 ms. What a
-** transaction changes is collected in bus->delta and added when it is committed, so the sum is
+** transaction changes is collected in bus->lead.delta and added when it is committed, so the sum is
 ** right for as long as nobody else writes; `version` says who wrote last (PRAGMA data_version of
 ** the writer). */
 typedef struct ebi_depths {
@@ -4284,66 +4284,129 @@ typedef struct ebi_depths {
 enum { EBI_KEY_BUCKETS = 256, EBI_PASSED = 1024 };
 #define EBI_PASSED_MANY UINT64_MAX
 
-struct eb_bus {
-    eb_store store; /* first: the bus's own store; its lock is the bus's lock */
-    /* immutable after open */
+/* A lane: one subscription's way through the log. There is one, that of the unnamed handlers together.
+** Written by >>lanes, >>keys and >>claims; under the lock. */
+typedef struct ebi_lane {
+    ebi_window win;
+    ebi_list claimed, starting;       /* starting: see ebi_claim_start() */
+    ebi_list looks;                   /* ended events whose key is to be looked at */
+    ebi_entry *keys[EBI_KEY_BUCKETS]; /* the head of each key that is under way */
+    int chained;                      /* claimed events behind the heads */
+    uint64_t passed[EBI_PASSED];      /* see ebi_passed_add() */
+    int64_t passed_to;
+    int reserved;    /* born claimed, commit under way */
+    size_t copies;   /* bytes of what is being published */
+    int claiming;    /* a claim is under way */
+    int rescan;      /* a lap was asked for meanwhile; 2: to forget everything */
+    int parked_said; /* that events wait for nobody: logged once */
+    int batch, turn; /* so many are claimed at once; which comes first this time */
+    eb_result claim_rc; /* why the last claim failed */
+} ebi_lane;
+
+/* From options; immutable after open. */
+typedef struct ebi_settings {
     int workers; /* 0: pump */
     int on_unmatched;
     int64_t handler_timeout_ms, shutdown_timeout_ms, idle_poll_ms, max_pending;
     size_t max_payload;
     ebi_policy policy;
     eb_notify notify;
-    ebi_db owner; /* the side file we hold while started; the thread that starts or stops */
-    ebi_db checker; /* for checkpoints; the keeper's */
+} ebi_settings;
+
+/* Written by >>life; under the lock, but for owner. */
+typedef struct ebi_life {
+    int state, refs;     /* refs: the user and every thread left behind */
+    int abandon;         /* what still runs is given up */
     int64_t incarnation; /* of this start; set by eb_start */
-    /* under the lock */
-    int state, refs;             /* refs: the user and every thread left behind */
-    ebi_cond work, keeper, news; /* for workers, for the keeper, for everybody who waits */
-    int conds;                   /* how many of these could be made */
-    ebi_sub *subs, *subs_last, **by_type, **by_id, *globs;
-    size_t sub_count, table_mask;
+    ebi_db owner;        /* the side file we hold while started; of the thread that starts or stops */
+} ebi_life;
+
+/* Who wants what. Written by >>matching; under the lock. */
+typedef struct ebi_subs {
+    ebi_sub *first, *last, **by_type, **by_id, *globs;
+    size_t count, mask;
     int prefixes[EBI_TYPE_MAX + 1]; /* how many patterns "prefix*" have this length */
-    int64_t sub_order;
-    ebi_window win;
-    ebi_list claimed, starting, outcomes; /* starting: see ebi_claim_start() */
-    ebi_list looks;                         /* ended events whose key is to be looked at */
-    ebi_entry *keys[EBI_KEY_BUCKETS];       /* the head of each key that is under way */
-    int chained;                            /* claimed events behind the heads */
-    int reserved;                           /* born claimed, commit under way */
-    size_t copies;                          /* bytes of what is being published */
-    int64_t next_token;                     /* the leader's */
+    int64_t order;
+} ebi_subs;
+
+/* Handlers that run. Written by >>attempts; under the lock. */
+typedef struct ebi_calls {
+    ebi_run *first;
+    int running, solo; /* solo: a suspect runs, and nothing beside it */
     int64_t timed_out; /* token that the keeper is about to give up; or 0 */
-    int show;           /* lost workers or paused subscriptions are to be written down */
-    int rescan;         /* a lap was asked for while a claim was under way */
-    int unmatched_said; /* logged once */
-    ebi_types unmatched_types; /* of which it was said that nobody wants them */
-    int claiming, running, idle, solo, turn, batch, saying;
-    ebi_run *runs;
-    ebi_worker *all_workers;
-    int lost_workers, keeper_alive, workers_alive, workers_started;
-    int pumping, abandon, joining, joined;
+} ebi_calls;
+
+/* What handlers came to, until it is on disk. Written by >>outcomes; under the lock. */
+typedef struct ebi_outcomes {
+    ebi_list waiting, taking; /* taking: whoever leads has them in a transaction */
+    int64_t since_us, backoff_ms, retry_at_us; /* retry_at_us 0: no failure */
+    eb_result rc;                              /* why it failed the last time */
+} ebi_outcomes;
+
+/* Threads, and what the keeper has to do. Written by >>workers; under the lock, but for checker. */
+typedef struct ebi_crew {
+    ebi_cond work, keeper;
+    int conds; /* of these and of news, how many could be made */
+    ebi_worker *workers;
+    int idle, alive, lost, started, keeper_alive, joining, joined;
     ebi_thread keeper_thread;
-    ebi_thread_id pump_thread;
-    int64_t looked_us;     /* when the pump has looked outside */
-    int64_t pump_until_us; /* monotonic: the caller of eb_wait or eb_drain waits no longer */
-    int64_t told_ms;       /* wall time at which eb_pump said that there is work; INT64_MAX: none */
-    int notice;            /* there is some earlier */
-    ebi_waiter *waiters;
-    int wake;                      /* a worker is to be woken when the lock is free */
-    int64_t keeper_until_us;       /* when the keeper wakes up by itself; 0: it is awake */
-    int drainers, look, checkpoint; /* look: eb_wake; checkpoint: the keeper shall */
-    int64_t outcome_since_us, backoff_ms, retry_at_us; /* retry_at_us 0: no failure */
-    eb_result outcome_rc, claim_rc; /* why it failed to record outcomes, to claim, the last time */
+    int64_t until_us;                  /* when the keeper wakes up by itself; 0: it is awake */
+    int wake;                          /* a worker is to be woken when the lock is free */
+    int look, checkpoint, show;        /* to do: eb_wake; a checkpoint; what is stuck, on disk */
+    ebi_db checker;                    /* for checkpoints; the keeper's */
+} ebi_crew;
+
+/* Who waits for an end. Written by >>waiting; under the lock. */
+typedef struct ebi_waiting {
+    ebi_waiter *first;
+    ebi_cond news; /* for everybody else who waits */
+    int drainers, saying;
+} ebi_waiting;
+
+/* The driver without threads. Written by >>pump; under the lock. */
+typedef struct ebi_pump {
+    int active;
+    ebi_thread_id thread;
+    ebi_run run;
+    int64_t looked_us; /* when it has looked outside */
+    int64_t until_us;  /* monotonic: the caller of eb_wait or eb_drain waits no longer */
+    int64_t told_ms;   /* wall time at which eb_pump said that there is work; INT64_MAX: none */
+    int notice;        /* there is some earlier */
+} ebi_pump;
+
+/* Since the bus was opened; under the lock. */
+typedef struct ebi_figures {
     int64_t published, delivered, failed_attempts, died, stale, unmatched;
-    /* whoever leads the writer */
+    ebi_types unmatched_types; /* of which it was said that nobody wants them */
+} ebi_figures;
+
+/* max_pending: an upper bound of live rows, see ebi_publish_cap(). Whoever leads. */
+typedef struct ebi_cap {
+    int64_t live, seq, us;
+} ebi_cap;
+
+/* Whoever leads the writer. */
+typedef struct ebi_lead {
+    int64_t next_token;
     int64_t claimed_to; /* as in meta: no row above it was ever claimed; 0: not known */
-    ebi_depths depths; /* under the lock */
-    ebi_depths delta;
-    uint64_t passed[EBI_PASSED]; /* under the lock: see ebi_passed_add() */
-    int64_t passed_to;
-    int64_t live, live_seq, live_us; /* max_pending: an upper bound of live rows, see >>publish */
-    ebi_list taking;
-    ebi_run main_run; /* the pump's */
+    ebi_depths delta;   /* what this transaction changes */
+} ebi_lead;
+
+struct eb_bus {
+    eb_store store; /* first: the bus's own store; its lock is the bus's lock */
+    ebi_settings set;
+    ebi_life life;
+    ebi_subs subs;
+    ebi_lane lane;
+    ebi_calls calls;
+    ebi_outcomes out;
+    ebi_crew crew;
+    ebi_waiting waiting;
+    ebi_pump pump;
+    ebi_figures figures;
+    ebi_depths depths;
+    ebi_cap cap;
+    ebi_lead lead;
 };
 
 static const char ebi_no_memory_error[] = "\"out of memory while recording this error\"";
@@ -4357,9 +4420,9 @@ EBI_FN void ebi_depths_add(eb_store *store, int64_t pending, int64_t processing,
 {
     eb_bus *bus = ebi_bus_of(store);
     if (!bus) return;
-    bus->delta.pending += pending;
-    bus->delta.processing += processing;
-    bus->delta.dead += dead;
+    bus->lead.delta.pending += pending;
+    bus->lead.delta.processing += processing;
+    bus->lead.delta.dead += dead;
 }
 
 /* The transaction is over; rc: EB_OK if it was committed. By the leader, no lock held. */
@@ -4369,14 +4432,14 @@ EBI_FN void ebi_depths_over(eb_store *store, eb_result rc)
     EBI_LEADS(store);
     ebi_store_lock(store);
     if (rc == EB_OK) {
-        bus->depths.pending += bus->delta.pending;
-        bus->depths.processing += bus->delta.processing;
-        bus->depths.dead += bus->delta.dead;
+        bus->depths.pending += bus->lead.delta.pending;
+        bus->depths.processing += bus->lead.delta.processing;
+        bus->depths.dead += bus->lead.delta.dead;
     }
     if (rc == EB_ERR_UNKNOWN) bus->depths.known = 0, bus->depths.counts++;
     ebi_store_unlock(store);
-    if (rc != EB_OK) bus->claimed_to = 0; /* what was written of it is undone */
-    memset(&bus->delta, 0, sizeof bus->delta);
+    if (rc != EB_OK) bus->lead.claimed_to = 0; /* what was written of it is undone */
+    memset(&bus->lead.delta, 0, sizeof bus->lead.delta);
 }
 
 /* Memory and rows may differ: they have to be counted. Lock held. */
@@ -4632,7 +4695,7 @@ EBI_FN void ebi_waiters_hit(eb_bus *bus, int64_t seq, eb_result known)
 {
     ebi_waiter *w;
     EBI_HELD(&bus->store);
-    for (w = bus->waiters; w; w = w->next) {
+    for (w = bus->waiting.first; w; w = w->next) {
         if (seq != 0 && w->seq != seq) continue;
         w->hit = 1;
         if (known != EB_EMPTY) w->known = known;
@@ -4642,7 +4705,7 @@ EBI_FN void ebi_waiters_hit(eb_bus *bus, int64_t seq, eb_result known)
 EBI_FN int ebi_waiters_any(const eb_bus *bus, int64_t seq)
 {
     const ebi_waiter *w;
-    for (w = bus->waiters; w; w = w->next)
+    for (w = bus->waiting.first; w; w = w->next)
         if (w->seq == seq) return 1;
     return 0;
 }
@@ -4691,18 +4754,18 @@ EBI_FN ebi_cond *ebi_bus_wake(eb_store *store)
 {
     eb_bus *bus = ebi_bus_of(store);
     EBI_HELD(store);
-    if (!bus || !bus->wake) return NULL;
-    bus->wake = 0;
-    return &bus->work;
+    if (!bus || !bus->crew.wake) return NULL;
+    bus->crew.wake = 0;
+    return &bus->crew.work;
 }
 
 /* The keeper has to look at time_us at the latest. Lock held. */
 EBI_FN void ebi_keeper_by(eb_bus *bus, int64_t time_us)
 {
     EBI_HELD(&bus->store);
-    if (time_us >= bus->keeper_until_us) return;
-    bus->keeper_until_us = 0;
-    ebi_cond_signal(&bus->keeper);
+    if (time_us >= bus->crew.until_us) return;
+    bus->crew.until_us = 0;
+    ebi_cond_signal(&bus->crew.keeper);
 }
 EBI_FN void ebi_keeper_wake(eb_bus *bus) { ebi_keeper_by(bus, INT64_MIN); }
 
@@ -4718,29 +4781,29 @@ EBI_FN void ebi_keeper_noted(eb_store *store)
 EBI_FN void ebi_notice(eb_bus *bus, int64_t due_ms)
 {
     EBI_HELD(&bus->store);
-    if (!bus->notify.func || bus->pumping || due_ms >= bus->told_ms) return;
-    bus->told_ms = due_ms;
-    bus->notice = 1;
+    if (!bus->set.notify.func || bus->pump.active || due_ms >= bus->pump.told_ms) return;
+    bus->pump.told_ms = due_ms;
+    bus->pump.notice = 1;
 }
 
 /* Calls the user's notify if there is reason to. No lock held. */
 EBI_FN void ebi_notice_tell(eb_bus *bus)
 {
     int tell;
-    if (!bus->notify.func) return;
+    if (!bus->set.notify.func) return;
     ebi_store_lock(&bus->store);
-    tell = bus->notice;
-    bus->notice = 0;
+    tell = bus->pump.notice;
+    bus->pump.notice = 0;
     ebi_store_unlock(&bus->store);
-    if (tell) bus->notify.func(bus->notify.user);
+    if (tell) bus->set.notify.func(bus->set.notify.user);
 }
 
 EBI_FN void ebi_due_at(eb_bus *bus, int64_t due_ms)
 {
-    if (due_ms >= bus->win.next_due_ms) return;
-    bus->win.next_due_ms = due_ms;
+    if (due_ms >= bus->lane.win.next_due_ms) return;
+    bus->lane.win.next_due_ms = due_ms;
     ebi_keeper_wake(bus);
-    ebi_cond_broadcast(&bus->news);
+    ebi_cond_broadcast(&bus->waiting.news);
     ebi_notice(bus, due_ms);
 }
 
@@ -4749,16 +4812,16 @@ EBI_FN void ebi_due_at(eb_bus *bus, int64_t due_ms)
 EBI_FN void ebi_bus_backoff(eb_bus *bus)
 {
     EBI_HELD(&bus->store);
-    bus->backoff_ms = bus->backoff_ms ? bus->backoff_ms * 2 : 10;
-    if (bus->backoff_ms > EBI_BACKOFF_MAX_MS) bus->backoff_ms = EBI_BACKOFF_MAX_MS;
-    bus->retry_at_us = ebi_mono_us(&bus->store) + bus->backoff_ms * 1000;
-    ebi_keeper_by(bus, bus->retry_at_us);
+    bus->out.backoff_ms = bus->out.backoff_ms ? bus->out.backoff_ms * 2 : 10;
+    if (bus->out.backoff_ms > EBI_BACKOFF_MAX_MS) bus->out.backoff_ms = EBI_BACKOFF_MAX_MS;
+    bus->out.retry_at_us = ebi_mono_us(&bus->store) + bus->out.backoff_ms * 1000;
+    ebi_keeper_by(bus, bus->out.retry_at_us);
 }
 
 /* Whether it failed for a reason that no waiting will heal; EB_OK: it did not. Lock held. */
 EBI_FN eb_result ebi_bus_hopeless(const eb_bus *bus)
 {
-    eb_result rc = bus->outcome_rc != EB_OK ? bus->outcome_rc : bus->claim_rc;
+    eb_result rc = bus->out.rc != EB_OK ? bus->out.rc : bus->lane.claim_rc;
     EBI_HELD(&bus->store);
     if (rc != EB_ERR_CORRUPT && rc != EB_ERR_SCHEMA) return EB_OK;
     return ebi_error(rc, "events cannot be dispatched: %s", bus->store.trouble);
@@ -4771,17 +4834,17 @@ EBI_FN int ebi_window_lapping(const ebi_window *w) { return w->lap_end > 0; }
 /* Whether the lap goes on now. Who pumps wants everything looked at. */
 EBI_FN int ebi_window_lap_now(const eb_bus *bus)
 {
-    const ebi_window *w = &bus->win;
+    const ebi_window *w = &bus->lane.win;
     return ebi_window_lapping(w) &&
-           (!bus->workers || !w->lap_busy || ebi_mono_us(&bus->store) >= w->lap_rest_us);
+           (!bus->set.workers || !w->lap_busy || ebi_mono_us(&bus->store) >= w->lap_rest_us);
 }
 
 /* Everything in memory that was not claimed is forgotten: the scan will read it again. Lock held.
 */
 EBI_FN void ebi_window_forget(eb_bus *bus)
 {
-    ebi_window *w = &bus->win;
-    EB_ASSERT(!bus->claiming || bus->store.leading);
+    ebi_window *w = &bus->lane.win;
+    EB_ASSERT(!bus->lane.claiming || bus->store.leading);
     ebi_list_free(&bus->store, &w->ready);
     w->cursor = w->suspect_at = w->lap_at = w->lap_end = w->lap_again = 0;
     w->disk_more = w->suspects = 1;
@@ -4790,8 +4853,8 @@ EBI_FN void ebi_window_forget(eb_bus *bus)
     w->epoch++;
     ebi_types_clear(bus, &w->parked);
     ebi_types_clear(bus, &w->held);
-    memset(bus->passed, 0, sizeof bus->passed);
-    bus->passed_to = 0;
+    memset(bus->lane.passed, 0, sizeof bus->lane.passed);
+    bus->lane.passed_to = 0;
 }
 
 /* What was parked may have somebody now: it is looked at again, from here to the end and then from
@@ -4799,7 +4862,7 @@ EBI_FN void ebi_window_forget(eb_bus *bus)
 ** what stands aside back into line; who still has nobody steps aside once more. Lock held. */
 EBI_FN void ebi_window_lap(eb_bus *bus)
 {
-    ebi_window *w = &bus->win;
+    ebi_window *w = &bus->lane.win;
     EBI_HELD(&bus->store);
     w->epoch++;
     w->suspects = 1;
@@ -4814,8 +4877,8 @@ EBI_FN void ebi_window_lap(eb_bus *bus)
         ebi_types_clear(bus, &w->held);
         w->parked_paused = 0;
     }
-    ebi_cond_signal(&bus->work);
-    ebi_cond_broadcast(&bus->news);
+    ebi_cond_signal(&bus->crew.work);
+    ebi_cond_broadcast(&bus->waiting.news);
     ebi_notice(bus, 0);
 }
 
@@ -4893,9 +4956,9 @@ EBI_FN int ebi_outcomes_take(eb_store *store)
     eb_bus *bus = ebi_bus_of(store);
     EBI_HELD(store);
     if (!bus) return 0;
-    EB_ASSERT(!bus->taking.head);
-    ebi_list_append(&bus->taking, &bus->outcomes);
-    return bus->taking.head != NULL;
+    EB_ASSERT(!bus->out.taking.head);
+    ebi_list_append(&bus->out.taking, &bus->out.waiting);
+    return bus->out.taking.head != NULL;
 }
 
 /* Which keys have events that were passed over: only for these somebody may wait on disk whom
@@ -4906,7 +4969,7 @@ EBI_FN uint64_t *ebi_passed_slot(eb_bus *bus, const char *key, uint64_t *hash)
     *hash = UINT64_C(14695981039346656037);
     for (; *key; key++) *hash = (*hash ^ (unsigned char)*key) * UINT64_C(1099511628211);
     if (*hash == 0 || *hash == EBI_PASSED_MANY) *hash = 1;
-    return &bus->passed[*hash % EBI_PASSED];
+    return &bus->lane.passed[*hash % EBI_PASSED];
 }
 
 /* The event seq of this key is left on disk, in line, and no copy of it is kept. Takes the lock. */
@@ -4916,7 +4979,7 @@ EBI_FN void ebi_passed_add(eb_bus *bus, const char *key, int64_t seq)
     ebi_store_lock(&bus->store);
     slot = ebi_passed_slot(bus, key, &hash);
     *slot = *slot == 0 || *slot == hash ? hash : EBI_PASSED_MANY;
-    if (seq > bus->passed_to) bus->passed_to = seq;
+    if (seq > bus->lane.passed_to) bus->lane.passed_to = seq;
     ebi_store_unlock(&bus->store);
 }
 
@@ -4927,7 +4990,7 @@ EBI_FN int64_t ebi_passed_to(eb_bus *bus, const char *key)
     int64_t to;
     ebi_store_lock(&bus->store);
     slot = ebi_passed_slot(bus, key, &hash);
-    to = *slot == hash || *slot == EBI_PASSED_MANY ? bus->passed_to : 0;
+    to = *slot == hash || *slot == EBI_PASSED_MANY ? bus->lane.passed_to : 0;
     ebi_store_unlock(&bus->store);
     return to;
 }
@@ -4938,7 +5001,7 @@ EBI_FN void ebi_passed_none(eb_bus *bus, const char *key, int64_t to)
     uint64_t hash, *slot;
     ebi_store_lock(&bus->store);
     slot = ebi_passed_slot(bus, key, &hash);
-    if (*slot == hash && bus->passed_to == to) *slot = 0;
+    if (*slot == hash && bus->lane.passed_to == to) *slot = 0;
     ebi_store_unlock(&bus->store);
 }
 
@@ -5016,9 +5079,9 @@ EBI_FN eb_result ebi_outcomes_ride(eb_store *store)
     char now[EBI_TIME_LEN + 1];
     int rc;
     EBI_LEADS(store);
-    if (!bus || !bus->taking.head) return EB_OK;
+    if (!bus || !bus->out.taking.head) return EB_OK;
     ebi_time_text(ebi_now_ms(store), now);
-    for (e = bus->taking.head; e; e = e->next) {
+    for (e = bus->out.taking.head; e; e = e->next) {
         rc = ebi_outcome_apply(store, e, now);
         if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "recording an outcome");
     }
@@ -5032,21 +5095,21 @@ EBI_FN void ebi_outcome_done(eb_bus *bus, ebi_entry *e)
     int comes_back = !over && e->due_ms != EBI_NOT_DUE;
     EBI_HELD(&bus->store);
     if (!e->stale) {
-        bus->delivered += e->outcome == EBI_OUT_DONE;
-        bus->failed_attempts += e->outcome == EBI_OUT_RETRY || e->outcome == EBI_OUT_DEAD;
-        bus->died += e->outcome == EBI_OUT_DEAD;
-        bus->live -= over;
+        bus->figures.delivered += e->outcome == EBI_OUT_DONE;
+        bus->figures.failed_attempts += e->outcome == EBI_OUT_RETRY || e->outcome == EBI_OUT_DEAD;
+        bus->figures.died += e->outcome == EBI_OUT_DEAD;
+        bus->cap.live -= over;
         if (comes_back) ebi_due_at(bus, e->due_ms);
-        if (e->outcome == EBI_OUT_RELEASE && e->suspect) bus->win.suspects = 1;
+        if (e->outcome == EBI_OUT_RELEASE && e->suspect) bus->lane.win.suspects = 1;
     } else if (e->outcome != EBI_OUT_RELEASE) {
-        bus->stale++;
+        bus->figures.stale++;
     }
     if (over)
         ebi_waiters_hit(bus, e->seq, e->stale                      ? EB_EMPTY
                                      : e->outcome == EBI_OUT_DONE ? EB_OK
                                                                   : EB_DEAD);
     e->token = 0;
-    if (e->look) ebi_list_push(&bus->looks, e);
+    if (e->look) ebi_list_push(&bus->lane.looks, e);
     else ebi_entry_drop(&bus->store, e);
 }
 
@@ -5057,18 +5120,18 @@ EBI_FN void ebi_outcomes_rode(eb_store *store, eb_result rc)
     ebi_entry *e;
     EBI_HELD(store);
     EBI_LEADS(store);
-    if (!bus || !bus->taking.head) return;
-    bus->outcome_rc = rc;
+    if (!bus || !bus->out.taking.head) return;
+    bus->out.rc = rc;
     if (rc != EB_OK) {
-        ebi_list_append(&bus->taking, &bus->outcomes);
-        ebi_list_append(&bus->outcomes, &bus->taking);
+        ebi_list_append(&bus->out.taking, &bus->out.waiting);
+        ebi_list_append(&bus->out.waiting, &bus->out.taking);
         ebi_bus_backoff(bus);
         return;
     }
-    bus->backoff_ms = bus->retry_at_us = 0;
-    while ((e = ebi_list_pop(&bus->taking)) != NULL) ebi_outcome_done(bus, e);
-    if (bus->looks.head) bus->wake = bus->idle > 0;
-    if (bus->drainers) ebi_cond_broadcast(&bus->news);
+    bus->out.backoff_ms = bus->out.retry_at_us = 0;
+    while ((e = ebi_list_pop(&bus->out.taking)) != NULL) ebi_outcome_done(bus, e);
+    if (bus->lane.looks.head) bus->crew.wake = bus->crew.idle > 0;
+    if (bus->waiting.drainers) ebi_cond_broadcast(&bus->waiting.news);
 }
 
 EBI_FN eb_result ebi_outcomes_nothing(eb_store *store, void *arg)
@@ -5082,7 +5145,7 @@ EBI_FN eb_result ebi_outcomes_nothing(eb_store *store, void *arg)
 EBI_FN int64_t ebi_bus_until(const eb_bus *bus)
 {
     int64_t until_us = ebi_writer_until(&bus->store);
-    return bus->pump_until_us && bus->pump_until_us < until_us ? bus->pump_until_us : until_us;
+    return bus->pump.until_us && bus->pump.until_us < until_us ? bus->pump.until_us : until_us;
 }
 
 /* Commits what waits in outcomes, if the lock can be had until until_us, and the lead until
@@ -5095,8 +5158,8 @@ EBI_FN eb_result ebi_outcomes_flush(eb_bus *bus, int64_t until_us, int64_t queue
     r.queue_us = queue_us;
     rc = ebi_writer_commit(&bus->store, &r);
     ebi_store_lock(&bus->store);
-    if (rc == EB_OK && bus->outcomes.head && bus->outcome_rc != EB_OK)
-        rc = ebi_error(bus->outcome_rc, "outcomes could not be recorded yet: %s",
+    if (rc == EB_OK && bus->out.waiting.head && bus->out.rc != EB_OK)
+        rc = ebi_error(bus->out.rc, "outcomes could not be recorded yet: %s",
                        bus->store.trouble);
     ebi_store_unlock(&bus->store);
     return rc;
@@ -5105,15 +5168,15 @@ EBI_FN eb_result ebi_outcomes_flush(eb_bus *bus, int64_t until_us, int64_t queue
 /* Hands an outcome over. Lock held. Returns 1 if it should be committed at once. */
 EBI_FN int ebi_outcome_push(eb_bus *bus, ebi_entry *e, int outcome)
 {
-    int urgent, first = !bus->outcomes.head;
+    int urgent, first = !bus->out.waiting.head;
     EBI_HELD(&bus->store);
     EB_ASSERT(outcome != EBI_OUT_NONE && e->token != 0);
     e->outcome = outcome;
-    if (first) bus->outcome_since_us = ebi_mono_us(&bus->store);
+    if (first) bus->out.since_us = ebi_mono_us(&bus->store);
     urgent = ebi_waiters_any(bus, e->seq) ||
-             (bus->drainers && !bus->claimed.head && !bus->win.ready.head);
-    ebi_list_push(&bus->outcomes, e);
-    if (!urgent && first) ebi_keeper_by(bus, bus->outcome_since_us + EB_ACK_DELAY_MS * 1000);
+             (bus->waiting.drainers && !bus->lane.claimed.head && !bus->lane.win.ready.head);
+    ebi_list_push(&bus->out.waiting, e);
+    if (!urgent && first) ebi_keeper_by(bus, bus->out.since_us + EB_ACK_DELAY_MS * 1000);
     return urgent;
 }
 
@@ -5138,11 +5201,11 @@ EBI_FN uint32_t ebi_hash(const char *text, size_t n)
 /* Where s hangs: in a bucket of the table, or with those that must be tried. */
 EBI_FN ebi_sub **ebi_subs_chain(eb_bus *bus, const ebi_sub *s)
 {
-    return s->kind == EBI_SUB_GLOB ? &bus->globs : &bus->by_type[s->hash & bus->table_mask];
+    return s->kind == EBI_SUB_GLOB ? &bus->subs.globs : &bus->subs.by_type[s->hash & bus->subs.mask];
 }
 EBI_FN ebi_sub **ebi_subs_chain_id(eb_bus *bus, const char *id)
 {
-    return &bus->by_id[ebi_hash(id, 36) & bus->table_mask];
+    return &bus->subs.by_id[ebi_hash(id, 36) & bus->subs.mask];
 }
 
 /* Hangs s into the table. */
@@ -5159,19 +5222,19 @@ EBI_FN void ebi_subs_index(eb_bus *bus, ebi_sub *s)
 EBI_FN int ebi_subs_reserve(eb_bus *bus, size_t count)
 {
     const eb_allocator *a = &bus->store.allocator;
-    size_t size = bus->by_type ? bus->table_mask + 1 : 0, wanted = size ? size : 16;
+    size_t size = bus->subs.by_type ? bus->subs.mask + 1 : 0, wanted = size ? size : 16;
     ebi_sub **table, *s;
     while (wanted < count) wanted *= 2;
     if (wanted == size) return 1;
     table = (ebi_sub **)ebi_alloc(a, 2 * wanted * sizeof *table);
     if (!table) return 0;
     memset(table, 0, 2 * wanted * sizeof *table);
-    ebi_free(a, bus->by_type);
-    bus->by_type = table;
-    bus->by_id = table + wanted;
-    bus->table_mask = wanted - 1;
-    bus->globs = NULL;
-    for (s = bus->subs; s; s = s->next) ebi_subs_index(bus, s);
+    ebi_free(a, bus->subs.by_type);
+    bus->subs.by_type = table;
+    bus->subs.by_id = table + wanted;
+    bus->subs.mask = wanted - 1;
+    bus->subs.globs = NULL;
+    for (s = bus->subs.first; s; s = s->next) ebi_subs_index(bus, s);
     return 1;
 }
 
@@ -5188,37 +5251,37 @@ EBI_FN void ebi_subs_classify(ebi_sub *s)
 /* Appends to the list and the table, which ebi_subs_reserve() has made. */
 EBI_FN void ebi_subs_add(eb_bus *bus, ebi_sub *s)
 {
-    EB_ASSERT(bus->by_type && !s->removed);
-    s->order = ++bus->sub_order;
-    s->previous = bus->subs_last;
-    if (bus->subs_last) bus->subs_last->next = s;
-    else bus->subs = s;
-    bus->subs_last = s;
-    bus->sub_count++;
-    if (s->kind == EBI_SUB_PREFIX) bus->prefixes[s->length]++;
+    EB_ASSERT(bus->subs.by_type && !s->removed);
+    s->order = ++bus->subs.order;
+    s->previous = bus->subs.last;
+    if (bus->subs.last) bus->subs.last->next = s;
+    else bus->subs.first = s;
+    bus->subs.last = s;
+    bus->subs.count++;
+    if (s->kind == EBI_SUB_PREFIX) bus->subs.prefixes[s->length]++;
     ebi_subs_index(bus, s);
 }
 
 EBI_FN void ebi_subs_remove(eb_bus *bus, ebi_sub *s)
 {
     ebi_sub **at = ebi_subs_chain(bus, s), **id = ebi_subs_chain_id(bus, s->id.str);
-    EB_ASSERT(!s->removed && bus->sub_count > 0);
+    EB_ASSERT(!s->removed && bus->subs.count > 0);
     while (*at != s) at = &(*at)->next_type;
     *at = s->next_type;
     while (*id != s) id = &(*id)->next_id;
     *id = s->next_id;
     if (s->previous) s->previous->next = s->next;
-    else bus->subs = s->next;
+    else bus->subs.first = s->next;
     if (s->next) s->next->previous = s->previous;
-    else bus->subs_last = s->previous;
-    if (s->kind == EBI_SUB_PREFIX) bus->prefixes[s->length]--;
-    bus->sub_count--;
+    else bus->subs.last = s->previous;
+    if (s->kind == EBI_SUB_PREFIX) bus->subs.prefixes[s->length]--;
+    bus->subs.count--;
     s->removed = 1;
 }
 
 EBI_FN ebi_sub *ebi_subs_find(eb_bus *bus, const char *id)
 {
-    ebi_sub *s = bus->by_id && strlen(id) == 36 ? *ebi_subs_chain_id(bus, id) : NULL;
+    ebi_sub *s = bus->subs.by_id && strlen(id) == 36 ? *ebi_subs_chain_id(bus, id) : NULL;
     while (s && strcmp(s->id.str, id) != 0) s = s->next_id;
     return s;
 }
@@ -5245,17 +5308,17 @@ EBI_FN ebi_sub *ebi_subs_next(const eb_bus *bus, const char *type, int64_t order
     uint32_t hash = EBI_HASH_START;
     ebi_sub *best = NULL;
     size_t n;
-    if (!bus->by_type) return NULL;
+    if (!bus->subs.by_type) return NULL;
     for (n = 0;; n++) {
-        if (n <= EBI_TYPE_MAX && bus->prefixes[n])
-            best = ebi_subs_better(best, bus->by_type[(hash + 1) & bus->table_mask],
+        if (n <= EBI_TYPE_MAX && bus->subs.prefixes[n])
+            best = ebi_subs_better(best, bus->subs.by_type[(hash + 1) & bus->subs.mask],
                                    EBI_SUB_PREFIX, type, n, order);
         if (!type[n]) break;
         hash = EBI_HASH_STEP(hash, type[n]);
     }
-    best = ebi_subs_better(best, bus->by_type[hash & bus->table_mask], EBI_SUB_TYPE, type, n,
+    best = ebi_subs_better(best, bus->subs.by_type[hash & bus->subs.mask], EBI_SUB_TYPE, type, n,
                            order);
-    return ebi_subs_better(best, bus->globs, EBI_SUB_GLOB, type, n, order);
+    return ebi_subs_better(best, bus->subs.globs, EBI_SUB_GLOB, type, n, order);
 }
 
 /* What an event of this type meets now. *attempts: the largest max_retries + 1 of the handlers, for
@@ -5322,7 +5385,7 @@ EBI_FN eb_result ebi_message_check(const eb_bus *bus, const eb_message *m, size_
     if (!m->type || !ebi_text_name_len(m->type, EBI_TYPE_MAX) || strchr(m->type, '*'))
         return ebi_error(EB_ERR_ARG, "message %u: type must be 1 to 255 bytes of UTF-8 without "
                          "spaces, control characters and '*'", i);
-    if (ebi_payload_len(m) > bus->max_payload || ebi_len(m->metadata) > bus->max_payload)
+    if (ebi_payload_len(m) > bus->set.max_payload || ebi_len(m->metadata) > bus->set.max_payload)
         return ebi_error(EB_ERR_TOO_BIG, "message %u: over max_payload_bytes", i);
     ebi_json_init(&json, m->payload, ebi_payload_len(m));
     if (m->payload && !ebi_json_value(&json))
@@ -5354,14 +5417,14 @@ EBI_FN int ebi_publish_count(eb_bus *bus, int64_t last_seq)
     eb_store *store = &bus->store;
     int64_t start_us = ebi_mono_us(store), live;
     int rc;
-    if (bus->live_us != 0 && start_us < bus->live_us) return SQLITE_OK;
+    if (bus->cap.us != 0 && start_us < bus->cap.us) return SQLITE_OK;
     rc = ebi_db_number(store, &store->writer, EBI_SQL_LIVE_COUNT, &live);
     if (rc != SQLITE_OK) return rc;
     ebi_store_lock(store);
-    bus->live = live;
+    bus->cap.live = live;
     ebi_store_unlock(store);
-    bus->live_seq = last_seq;
-    bus->live_us = ebi_mono_us(store) + (ebi_mono_us(store) - start_us) * 100;
+    bus->cap.seq = last_seq;
+    bus->cap.us = ebi_mono_us(store) + (ebi_mono_us(store) - start_us) * 100;
     return SQLITE_OK;
 }
 
@@ -5372,15 +5435,15 @@ EBI_FN eb_result ebi_publish_cap(eb_bus *bus, int64_t count, int64_t last_seq)
     ebi_depths d;
     int64_t live;
     int rc = SQLITE_OK, tries, exact = ebi_depths_exact(bus, &d);
-    live = d.pending + d.processing + bus->delta.pending + bus->delta.processing;
-    if (exact && live + count <= bus->max_pending) return EB_OK;
+    live = d.pending + d.processing + bus->lead.delta.pending + bus->lead.delta.processing;
+    if (exact && live + count <= bus->set.max_pending) return EB_OK;
     for (tries = 0; tries < 2 && !exact; tries++) {
         ebi_store_lock(store);
-        if (bus->live_us != 0) bus->live += last_seq - bus->live_seq; /* by others */
-        live = bus->live;
+        if (bus->cap.us != 0) bus->cap.live += last_seq - bus->cap.seq; /* by others */
+        live = bus->cap.live;
         ebi_store_unlock(store);
-        bus->live_seq = last_seq;
-        if (bus->live_us != 0 && live + count <= bus->max_pending) return EB_OK;
+        bus->cap.seq = last_seq;
+        if (bus->cap.us != 0 && live + count <= bus->set.max_pending) return EB_OK;
         if (tries == 0) rc = ebi_publish_count(bus, last_seq);
         if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "counting live events");
     }
@@ -5412,18 +5475,18 @@ EBI_FN int ebi_publish_birth(eb_bus *bus, const eb_message *m, int64_t seq, int6
     int birth = EBI_BORN_PENDING, match;
     ebi_store_lock(&bus->store);
     *attempts = 1;
-    *counted = bus->batch == 1;
-    *born = bus->state == EBI_STARTED ? bus->incarnation : 0;
-    if (bus->state == EBI_STARTED && due == 0) {
-        const ebi_window *w = &bus->win;
+    *counted = bus->lane.batch == 1;
+    *born = bus->life.state == EBI_STARTED ? bus->life.incarnation : 0;
+    if (bus->life.state == EBI_STARTED && due == 0) {
+        const ebi_window *w = &bus->lane.win;
         match = ebi_subs_match(bus, m->type, attempts);
         if (match == EBI_MATCH_NONE) {
-            if (bus->on_unmatched == EB_UNMATCHED_DONE) birth = EBI_BORN_DONE;
-            if (bus->on_unmatched == EB_UNMATCHED_DLQ) birth = EBI_BORN_DEAD;
-        } else if (match == EBI_MATCH_YES && !m->ordering_key && !bus->solo && !w->ready.head &&
-                   !bus->claiming && !w->disk_more && !w->suspects &&
-                   w->cursor == seq - 1 - bus->reserved &&
-                   bus->reserved + bus->claimed.count < bus->batch * bus->idle) {
+            if (bus->set.on_unmatched == EB_UNMATCHED_DONE) birth = EBI_BORN_DONE;
+            if (bus->set.on_unmatched == EB_UNMATCHED_DLQ) birth = EBI_BORN_DEAD;
+        } else if (match == EBI_MATCH_YES && !m->ordering_key && !bus->calls.solo && !w->ready.head &&
+                   !bus->lane.claiming && !w->disk_more && !w->suspects &&
+                   w->cursor == seq - 1 - bus->lane.reserved &&
+                   bus->lane.reserved + bus->lane.claimed.count < bus->lane.batch * bus->crew.idle) {
             birth = EBI_BORN_CLAIMED;
         }
     }
@@ -5512,8 +5575,8 @@ EBI_FN void ebi_unmatched_done(eb_bus *bus, const char *id, const char *type)
 {
     int first;
     ebi_store_lock(&bus->store);
-    bus->unmatched++;
-    first = ebi_types_add(bus, &bus->unmatched_types, type);
+    bus->figures.unmatched++;
+    first = ebi_types_add(bus, &bus->figures.unmatched_types, type);
     ebi_store_unlock(&bus->store);
     if (first)
         ebi_unmatched_warn(&bus->store, "event is done, but no handler matches its type (said "
@@ -5526,9 +5589,9 @@ EBI_FN int ebi_claim_mark(eb_bus *bus, int64_t seq)
 {
     int rc;
     EB_ASSERT(seq > 0);
-    if (seq <= bus->claimed_to) return SQLITE_OK;
+    if (seq <= bus->lead.claimed_to) return SQLITE_OK;
     rc = ebi_step_seq(&bus->store, EBI_SQL_CLAIMED_TO, seq + EBI_CLAIM_STEP);
-    if (rc == SQLITE_OK) bus->claimed_to = seq + EBI_CLAIM_STEP;
+    if (rc == SQLITE_OK) bus->lead.claimed_to = seq + EBI_CLAIM_STEP;
     return rc;
 }
 
@@ -5562,9 +5625,9 @@ EBI_FN int ebi_publish_one(eb_bus *bus, ebi_publish *p, size_t i, int64_t seq, i
     if (birth == EBI_BORN_CLAIMED && !e) birth = EBI_BORN_PENDING;
     p->slots[i].birth = birth;
     if (birth == EBI_BORN_CLAIMED) {
-        token = ++bus->next_token;
+        token = ++bus->lead.next_token;
         ebi_store_lock(store);
-        bus->reserved++;
+        bus->lane.reserved++;
         ebi_store_unlock(store);
         p->reserved++;
     }
@@ -5593,7 +5656,7 @@ EBI_FN int ebi_publish_one(eb_bus *bus, ebi_publish *p, size_t i, int64_t seq, i
 EBI_FN void ebi_publish_unreserve(eb_bus *bus, ebi_publish *p)
 {
     ebi_store_lock(&bus->store);
-    bus->reserved -= p->reserved;
+    bus->lane.reserved -= p->reserved;
     ebi_store_unlock(&bus->store);
     p->reserved = 0;
 }
@@ -5621,10 +5684,10 @@ EBI_FN eb_result ebi_publish_last(eb_bus *bus, int64_t *seq)
     ebi_store_lock(store);
     store->id_key[0] = key[0];
     store->id_key[1] = key[1];
-    if (other || *seq < bus->win.cursor) {
-        if (bus->claiming) bus->rescan = 2; /* when it is through */
+    if (other || *seq < bus->lane.win.cursor) {
+        if (bus->lane.claiming) bus->lane.rescan = 2; /* when it is through */
         else ebi_window_forget(bus);
-        bus->claimed_to = bus->live_us = 0;
+        bus->lead.claimed_to = bus->cap.us = 0;
     }
     ebi_store_unlock(store);
     return EB_OK;
@@ -5663,7 +5726,7 @@ EBI_FN eb_result ebi_publish_refused(eb_bus *bus, const ebi_publish *p, int64_t 
     int rc;
     if (last_seq > EBI_SEQ_MAX - (int64_t)p->count)
         return ebi_error(EB_ERR_CORRUPT, "damaged: meta.seq_floor is %lld", (long long)last_seq);
-    if (bus->max_pending <= 0) return EB_OK;
+    if (bus->set.max_pending <= 0) return EB_OK;
     rc = ebi_publish_new(store, p, &count);
     if (rc == SQLITE_NOMEM) return ebi_error(EB_ERR_NOMEM, "out of memory");
     if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "looking for a key");
@@ -5709,14 +5772,14 @@ EBI_FN eb_result ebi_publish_func(eb_store *store, void *arg)
 /* Puts a stored event where it belongs in memory. Lock held. Returns 1 if it was taken. */
 EBI_FN int ebi_publish_place(eb_bus *bus, ebi_entry *e, int birth)
 {
-    ebi_window *w = &bus->win;
+    ebi_window *w = &bus->lane.win;
     EBI_HELD(&bus->store);
-    if (bus->state != EBI_STARTED && birth != EBI_BORN_CLAIMED) return 0;
+    if (bus->life.state != EBI_STARTED && birth != EBI_BORN_CLAIMED) return 0;
     if (birth == EBI_BORN_CLAIMED) {
         e->due_ms = EBI_NOT_DUE;
-        ebi_list_push(&bus->claimed, e);
+        ebi_list_push(&bus->lane.claimed, e);
         if (w->cursor == e->seq - 1) w->cursor = e->seq; /* else it is read anew */
-        bus->wake = 1;
+        bus->crew.wake = 1;
         return 1;
     }
     if (birth == EBI_BORN_DONE || birth == EBI_BORN_DEAD || e->due_ms) {
@@ -5728,7 +5791,7 @@ EBI_FN int ebi_publish_place(eb_bus *bus, ebi_entry *e, int birth)
         w->ready.bytes + e->bytes <= EB_READY_BYTES) {
         ebi_list_push(&w->ready, e);
         w->cursor = e->seq;
-        bus->wake = bus->idle > 0;
+        bus->crew.wake = bus->crew.idle > 0;
         return 1;
     }
     return 0;
@@ -5742,38 +5805,38 @@ EBI_FN void ebi_publish_after(eb_store *store, void *arg, eb_result rc)
     size_t i;
     EBI_HELD(store);
     EBI_LEADS(store);
-    EB_ASSERT(bus->reserved >= p->reserved);
-    bus->reserved -= p->reserved;
+    EB_ASSERT(bus->lane.reserved >= p->reserved);
+    bus->lane.reserved -= p->reserved;
     p->reserved = 0;
     if (rc < 0) return;
-    bus->published += (int64_t)p->count - p->duplicates;
-    if (bus->live_seq < p->last_seq) { /* else a later one of this commit has counted it already */
-        bus->live += p->born_live;
-        bus->live_seq = p->last_seq;
+    bus->figures.published += (int64_t)p->count - p->duplicates;
+    if (bus->cap.seq < p->last_seq) { /* else a later one of this commit has counted it already */
+        bus->cap.live += p->born_live;
+        bus->cap.seq = p->last_seq;
     }
     if (p->waiter) {
         p->waiter->seq = p->last_seq;
-        p->waiter->next = bus->waiters;
+        p->waiter->next = bus->waiting.first;
         p->waiter->hit = p->slots[0].birth >= EBI_BORN_DONE; /* it is over already */
         if (p->slots[0].birth == EBI_BORN_DONE) p->waiter->known = EB_OK;
         if (p->slots[0].birth == EBI_BORN_DEAD) p->waiter->known = EB_DEAD;
-        bus->waiters = p->waiter;
+        bus->waiting.first = p->waiter;
     }
     if (p->due_ms) ebi_due_at(bus, p->due_ms);
     for (i = 0; i < p->count; i++) {
         ebi_slot *slot = &p->slots[i];
-        bus->failed_attempts += slot->birth == EBI_BORN_DEAD;
-        bus->died += slot->birth == EBI_BORN_DEAD;
+        bus->figures.failed_attempts += slot->birth == EBI_BORN_DEAD;
+        bus->figures.died += slot->birth == EBI_BORN_DEAD;
         if (slot->entry && slot->birth != EBI_BORN_NONE &&
             ebi_publish_place(bus, slot->entry, slot->birth))
             slot->entry = NULL;
     }
-    if (bus->state != EBI_STARTED) return;
-    if (bus->win.cursor < p->last_seq) {
-        bus->win.disk_more = 1;
-        bus->wake = bus->idle > 0;
+    if (bus->life.state != EBI_STARTED) return;
+    if (bus->lane.win.cursor < p->last_seq) {
+        bus->lane.win.disk_more = 1;
+        bus->crew.wake = bus->crew.idle > 0;
     }
-    if (bus->win.disk_more || bus->win.ready.head) ebi_notice(bus, 0);
+    if (bus->lane.win.disk_more || bus->lane.win.ready.head) ebi_notice(bus, 0);
 }
 
 /* Copies of the messages for the workers, as far as there is room in memory; the others are read
@@ -5784,9 +5847,9 @@ EBI_FN void ebi_publish_copies(eb_bus *bus, ebi_publish *p)
     size_t i, size, room;
     int count;
     ebi_store_lock(store);
-    count = bus->state == EBI_STARTED && !bus->win.disk_more && bus->subs
-                ? EB_READY_MAX - bus->win.ready.count : 0;
-    room = bus->win.ready.bytes + bus->claimed.bytes + bus->copies;
+    count = bus->life.state == EBI_STARTED && !bus->lane.win.disk_more && bus->subs.first
+                ? EB_READY_MAX - bus->lane.win.ready.count : 0;
+    room = bus->lane.win.ready.bytes + bus->lane.claimed.bytes + bus->lane.copies;
     room = room < EB_READY_BYTES ? EB_READY_BYTES - room : 0;
     for (i = 0; i < p->count && (int)i < count; i++) {
         size = ebi_entry_size(&p->msgs[i], ebi_payload_len(&p->msgs[i]), store->node_id, NULL);
@@ -5794,7 +5857,7 @@ EBI_FN void ebi_publish_copies(eb_bus *bus, ebi_publish *p)
         p->copied += size;
     }
     count = (int)i;
-    bus->copies += p->copied;
+    bus->lane.copies += p->copied;
     ebi_store_unlock(store);
     for (i = 0; i < p->count; i++)
         p->slots[i].entry = (int)i < count
@@ -5808,8 +5871,8 @@ EBI_FN void ebi_publish_let_go(eb_bus *bus, ebi_publish *p)
 {
     size_t i;
     ebi_store_lock(&bus->store);
-    EB_ASSERT(bus->copies >= p->copied);
-    bus->copies -= p->copied;
+    EB_ASSERT(bus->lane.copies >= p->copied);
+    bus->lane.copies -= p->copied;
     ebi_store_unlock(&bus->store);
     for (i = 0; i < p->count; i++)
         if (p->slots[i].entry) ebi_entry_drop(&bus->store, p->slots[i].entry);
@@ -5848,7 +5911,7 @@ EBI_FN eb_result ebi_publish_run(eb_bus *bus, const eb_message *msgs, size_t cou
         if (asks < level) level = asks; /* FULL is the smallest number */
     }
     ebi_store_lock(store);
-    if (bus->state >= EBI_STOPPING) rc = ebi_error(EB_ERR_SHUTDOWN, "the bus is shutting down");
+    if (bus->life.state >= EBI_STOPPING) rc = ebi_error(EB_ERR_SHUTDOWN, "the bus is shutting down");
     ebi_store_unlock(store);
     if (rc != EB_OK || count == 0) return rc;
     p.msgs = msgs;
@@ -5891,7 +5954,7 @@ EBI_FN eb_result ebi_publish_run(eb_bus *bus, const eb_message *msgs, size_t cou
 **   nobody, until the epoch changes. Before it walks, rows whose time has come and rows that
 **   stepped aside in an older epoch are put into line, else a later event could overtake them.
 **
-** In memory, bus->keys has the head of each key that is under way: claimed, or being run. What else
+** In memory, bus->lane.keys has the head of each key that is under way: claimed, or being run. What else
 ** was claimed of the key hangs behind it, by seq, and is started when the head has ended well. When
 ** the head comes back instead (a retry, a snooze), all of it goes back to its place in line,
 ** untried. So does what was claimed and finds, when it is to start, that another one has got a
@@ -5901,13 +5964,13 @@ EBI_FN eb_result ebi_publish_run(eb_bus *bus, const eb_message *msgs, size_t cou
 ** stays in line, no copy of it is kept, and nothing but the end of another of its key brings it
 ** back. So the commit that records an end asks, if somebody of that key was passed over at all
 ** (ebi_passed_add), whether somebody waits (ebi_key_waits). If so, the event that ended goes to
-** bus->looks, and the next claim walks that line again. Whoever changes a line from outside rings
+** bus->lane.looks, and the next claim walks that line again. Whoever changes a line from outside rings
 ** for any one of its rows by due_ms 0 (EBI_SQL_KEY_RING, the trigger events_update): what is due
 ** is walked too. */
 
 EBI_FN ebi_entry **ebi_key_slot(eb_bus *bus, const char *key)
 {
-    ebi_entry **at = &bus->keys[ebi_hash(key, strlen(key)) % EBI_KEY_BUCKETS];
+    ebi_entry **at = &bus->lane.keys[ebi_hash(key, strlen(key)) % EBI_KEY_BUCKETS];
     while (*at && strcmp((*at)->ordering_key, key) != 0) at = &(*at)->key_next;
     return at;
 }
@@ -5930,13 +5993,13 @@ EBI_FN void ebi_key_enter(eb_bus *bus, ebi_entry *e)
     e->key_next = e->behind = NULL;
     if (!*at) {
         *at = e;
-        ebi_list_push(&bus->claimed, e);
+        ebi_list_push(&bus->lane.claimed, e);
         return;
     }
     for (at = &(*at)->behind; *at && (*at)->seq < e->seq;) at = &(*at)->next;
     e->next = *at;
     *at = e;
-    bus->chained++;
+    bus->lane.chained++;
 }
 
 /* The head is no longer under way. goes_on: the next behind it is started, else all go back to
@@ -5951,16 +6014,16 @@ EBI_FN void ebi_key_leave(eb_bus *bus, ebi_entry *head, int goes_on)
     *at = head->key_next;
     head->behind = head->key_next = NULL;
     if (e && goes_on) {
-        bus->chained--;
+        bus->lane.chained--;
         e->behind = e->next;
         e->key_next = *at;
         *at = e;
-        ebi_list_push_front(&bus->claimed, e);
+        ebi_list_push_front(&bus->lane.claimed, e);
         return;
     }
     for (; e; e = next) {
         next = e->next;
-        bus->chained--;
+        bus->lane.chained--;
         e->due_ms = EBI_NOT_DUE; /* in line, not at once: behind the one that comes back */
         ebi_outcome_push(bus, e, EBI_OUT_RELEASE);
     }
@@ -5973,7 +6036,7 @@ EBI_FN int ebi_key_comes_back(eb_bus *bus, const char *type)
     int attempts;
     EBI_HELD(&bus->store);
     if (ebi_subs_match(bus, type, &attempts) != EBI_MATCH_YES) return 1;
-    ebi_types_add(bus, &bus->win.held, type);
+    ebi_types_add(bus, &bus->lane.win.held, type);
     return 0;
 }
 
@@ -5985,28 +6048,28 @@ EBI_FN void ebi_key_revoke(eb_bus *bus, int64_t seq)
     ebi_run *run;
     int i;
     EBI_HELD(&bus->store);
-    for (run = bus->runs; run; run = run->next)
+    for (run = bus->calls.first; run; run = run->next)
         if (run->entry->seq == seq) run->entry->revoked = 1;
-    for (e = bus->starting.head; e; e = e->next)
+    for (e = bus->lane.starting.head; e; e = e->next)
         if (e->seq == seq) e->revoked = 1;
-    for (e = bus->win.ready.head; e && e->seq != seq; e = e->next) previous = e;
-    if (e) ebi_entry_drop(&bus->store, ebi_list_take(&bus->win.ready, previous));
+    for (e = bus->lane.win.ready.head; e && e->seq != seq; e = e->next) previous = e;
+    if (e) ebi_entry_drop(&bus->store, ebi_list_take(&bus->lane.win.ready, previous));
     previous = NULL;
-    for (e = bus->claimed.head; e && e->seq != seq; e = e->next) previous = e;
+    for (e = bus->lane.claimed.head; e && e->seq != seq; e = e->next) previous = e;
     if (e) {
-        ebi_list_take(&bus->claimed, previous);
+        ebi_list_take(&bus->lane.claimed, previous);
         ebi_key_leave(bus, e, 1);
-        if (e->suspect) bus->solo = 0;
+        if (e->suspect) bus->calls.solo = 0;
         ebi_entry_drop(&bus->store, e);
         return;
     }
-    for (i = 0; i < EBI_KEY_BUCKETS && bus->chained; i++) {
-        for (e = bus->keys[i]; e; e = e->key_next) {
+    for (i = 0; i < EBI_KEY_BUCKETS && bus->lane.chained; i++) {
+        for (e = bus->lane.keys[i]; e; e = e->key_next) {
             for (at = &e->behind; *at && (*at)->seq != seq;) at = &(*at)->next;
             if (!*at) continue;
             e = *at;
             *at = e->next;
-            bus->chained--;
+            bus->lane.chained--;
             ebi_entry_drop(&bus->store, e);
             return;
         }
@@ -6020,12 +6083,12 @@ EBI_FN int ebi_key_each(eb_bus *bus, int (*func)(const ebi_entry *e, void *arg),
     const ebi_entry *e, *head;
     int i;
     EBI_HELD(&bus->store);
-    for (e = bus->claimed.head; e; e = e->next)
+    for (e = bus->lane.claimed.head; e; e = e->next)
         if (func(e, arg)) return 1;
-    for (e = bus->starting.head; e; e = e->next)
+    for (e = bus->lane.starting.head; e; e = e->next)
         if (func(e, arg)) return 1;
-    for (i = 0; i < EBI_KEY_BUCKETS && bus->chained; i++)
-        for (head = bus->keys[i]; head; head = head->key_next)
+    for (i = 0; i < EBI_KEY_BUCKETS && bus->lane.chained; i++)
+        for (head = bus->lane.keys[i]; head; head = head->key_next)
             for (e = head->behind; e; e = e->next)
                 if (func(e, arg)) return 1;
     return 0;
@@ -6144,7 +6207,7 @@ EBI_FN int ebi_claim_row(eb_store *store, ebi_claim *c, ebi_entry *e, int plain,
     eb_bus *bus = ebi_bus_of(store);
     int rc, won;
     EB_ASSERT(attempts >= 1 && !ebi_claim_full(c));
-    e->token = ++bus->next_token;
+    e->token = ++bus->lead.next_token;
     e->counted = c->single || c->alone;
     rc = ebi_claim_fenced(store, c, plain ? EBI_SQL_CLAIM_PLAIN : EBI_SQL_CLAIM, e, e->counted,
                           attempts, &won);
@@ -6167,11 +6230,11 @@ EBI_FN int ebi_claim_park(eb_store *store, ebi_claim *c, const ebi_entry *e, int
     int won, rc;
     *fate = EBI_CLAIM_LEFT;
     ebi_store_lock(store);
-    ebi_types_add(bus, &bus->win.parked, e->type);
-    if (ebi_subs_match(bus, e->type, &won) != match) bus->rescan |= 1; /* somebody has come since */
-    if (match == EBI_MATCH_PAUSED) bus->win.parked_paused = 1;
-    else if (!bus->unmatched_said) {
-        bus->unmatched_said = c->warn = 1;
+    ebi_types_add(bus, &bus->lane.win.parked, e->type);
+    if (ebi_subs_match(bus, e->type, &won) != match) bus->lane.rescan |= 1; /* somebody has come since */
+    if (match == EBI_MATCH_PAUSED) bus->lane.win.parked_paused = 1;
+    else if (!bus->lane.parked_said) {
+        bus->lane.parked_said = c->warn = 1;
         snprintf(c->unmatched_type, sizeof c->unmatched_type, "%s", e->type);
     }
     ebi_store_unlock(store);
@@ -6189,28 +6252,28 @@ EBI_FN int ebi_claim_park(eb_store *store, ebi_claim *c, const ebi_entry *e, int
 EBI_FN int ebi_claim_unmatched(eb_store *store, ebi_claim *c, ebi_entry *e, int plain, int *fate)
 {
     eb_bus *bus = ebi_bus_of(store);
-    int fresh = e->born && e->born == bus->incarnation && !e->failed && !e->suspect && !e->retried;
+    int fresh = e->born && e->born == bus->life.incarnation && !e->failed && !e->suspect && !e->retried;
     int rc, gone;
     ebi_end end;
     EB_ASSERT(!e->token);
-    if (!fresh || bus->on_unmatched == EB_UNMATCHED_KEEP)
+    if (!fresh || bus->set.on_unmatched == EB_UNMATCHED_KEEP)
         return ebi_claim_park(store, c, e, EBI_MATCH_NONE, plain, fate);
     *fate = EBI_CLAIM_OLD;
     memset(&end, 0, sizeof end);
     end.seq = e->seq;
-    end.token = bus->incarnation;
+    end.token = bus->life.incarnation;
     end.now = c->now;
     end.error_json = ebi_no_handler_json;
-    if (bus->on_unmatched == EB_UNMATCHED_DLQ)
+    if (bus->set.on_unmatched == EB_UNMATCHED_DLQ)
         rc = ebi_end_dead(store, &end, EBI_SQL_DIE_FRESH, EBI_SQL_DELETE_FRESH, &gone);
     else
         rc = ebi_end_run(store, EBI_SQL_DELETE_FRESH, &end, &gone);
     if (rc != SQLITE_OK || !gone) return rc;
     *fate = EBI_CLAIM_TAKEN;
-    ebi_depths_add(store, -1, 0, bus->on_unmatched == EB_UNMATCHED_DLQ);
+    ebi_depths_add(store, -1, 0, bus->set.on_unmatched == EB_UNMATCHED_DLQ);
     c->ended++;
-    ebi_list_push(bus->on_unmatched == EB_UNMATCHED_DLQ ? &c->dead : &c->done, e);
-    return bus->on_unmatched == EB_UNMATCHED_DLQ ? SQLITE_OK
+    ebi_list_push(bus->set.on_unmatched == EB_UNMATCHED_DLQ ? &c->dead : &c->done, e);
+    return bus->set.on_unmatched == EB_UNMATCHED_DLQ ? SQLITE_OK
                                                  : ebi_finish_insert(store, e->seq, 0, c->now);
 }
 
@@ -6340,8 +6403,8 @@ EBI_FN int ebi_key_waiting(eb_store *store, ebi_claim *c, int64_t seq, int *stan
     if (type) {
         ebi_store_lock(store);
         match = ebi_subs_match(bus, type, &attempts);
-        ebi_types_add(bus, match == EBI_MATCH_YES ? &bus->win.held : &bus->win.parked, type);
-        bus->win.parked_paused |= match == EBI_MATCH_PAUSED;
+        ebi_types_add(bus, match == EBI_MATCH_YES ? &bus->lane.win.held : &bus->lane.win.parked, type);
+        bus->lane.win.parked_paused |= match == EBI_MATCH_PAUSED;
         ebi_store_unlock(store);
     }
     sqlite3_reset(s);
@@ -6364,7 +6427,7 @@ EBI_FN int ebi_key_stands(eb_store *store, ebi_claim *c, const char *key, sqlite
     if (sqlite3_column_type(row, 1) != SQLITE_NULL) {
         ebi_store_lock(store);
         mine = ebi_key_has(bus, key, seq);
-        if ((mine && mine->token == token) || (token > c->token && token <= bus->next_token))
+        if ((mine && mine->token == token) || (token > c->token && token <= bus->lead.next_token))
             *stands = EBI_KEY_MINE; /* under way, or won in this very transaction */
         ebi_store_unlock(store);
         return SQLITE_OK;
@@ -6593,7 +6656,7 @@ EBI_FN int ebi_claim_rows(eb_store *store, ebi_claim *c, int64_t from, int64_t t
            c->loaded.bytes + c->won.bytes < EB_READY_BYTES) {
         n++;
         type = ebi_column(s, 9);
-        if (type && sqlite3_column_int64(s, 3) != bus->incarnation &&
+        if (type && sqlite3_column_int64(s, 3) != bus->life.incarnation &&
             sqlite3_column_type(s, 12) == SQLITE_NULL && strlen(type) <= EBI_TYPE_MAX &&
             ebi_claim_match(bus, type, &attempts) == EBI_MATCH_NONE) {
             ebi_entry parked; /* found on disk, nobody matches, no key: no copy is needed */
@@ -6618,7 +6681,7 @@ EBI_FN int ebi_claim_rows(eb_store *store, ebi_claim *c, int64_t from, int64_t t
 /* Reads what is above the cursor, else goes on with the lap. */
 EBI_FN int ebi_claim_scan(eb_store *store, ebi_claim *c)
 {
-    ebi_window *w = &ebi_bus_of(store)->win;
+    ebi_window *w = &ebi_bus_of(store)->lane.win;
     int rc, more;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     if (!c->more && c->lap_end > 0) {
@@ -6671,7 +6734,7 @@ EBI_FN eb_result ebi_claim_func(eb_store *store, void *arg)
     int rc;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     c->now_ms = ebi_now_ms(store);
-    c->token = ebi_bus_of(store)->next_token;
+    c->token = ebi_bus_of(store)->lead.next_token;
     c->began_us = ebi_mono_us(store);
     c->due_now = c->next_due_ms <= c->now_ms;
     ebi_time_text(c->now_ms, c->now);
@@ -6702,7 +6765,7 @@ EBI_FN void ebi_claim_lost(eb_bus *bus, ebi_claim *c)
     ebi_list_free(store, &c->loaded);
     ebi_list_free(store, &c->queue);
     ebi_list_append(&c->looks, &c->again);
-    ebi_list_append(&bus->looks, &c->looks);
+    ebi_list_append(&bus->lane.looks, &c->looks);
     ebi_window_forget(bus);
 }
 
@@ -6711,13 +6774,13 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
 {
     ebi_claim *c = (ebi_claim *)arg;
     eb_bus *bus = ebi_bus_of(store);
-    ebi_window *w = &bus->win;
+    ebi_window *w = &bus->lane.win;
     ebi_entry *e;
     ebi_list younger;
     EBI_HELD(store);
     EBI_LEADS(store);
-    EB_ASSERT(bus->claiming);
-    bus->claim_rc = rc < 0 ? rc : EB_OK;
+    EB_ASSERT(bus->lane.claiming);
+    bus->lane.claim_rc = rc < 0 ? rc : EB_OK;
     if (rc != EB_OK) {
         ebi_claim_lost(bus, c);
         if (rc < 0) ebi_bus_backoff(bus);
@@ -6726,7 +6789,7 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
     if (c->looked && c->next_due_ms <= c->now_ms && !c->won.head && !c->ended && !c->waits)
         ebi_bus_backoff(bus); /* due, but cannot be read: a damaged file. Do not spin. */
     else
-        bus->backoff_ms = bus->retry_at_us = 0;
+        bus->out.backoff_ms = bus->out.retry_at_us = 0;
     if (c->cursor > w->cursor) w->cursor = c->cursor;
     w->disk_more |= c->more;
     w->next_due_ms = c->next_due_ms;
@@ -6740,23 +6803,23 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
     if (c->alone) w->suspects = c->suspects;
     else if (c->suspects) w->suspects = 1, w->suspect_at = 0;
     if (c->ended) ebi_waiters_hit(bus, 0, EB_EMPTY);
-    bus->failed_attempts += c->dead.count;
-    bus->died += c->dead.count;
-    bus->live -= c->ended;
+    bus->figures.failed_attempts += c->dead.count;
+    bus->figures.died += c->dead.count;
+    bus->cap.live -= c->ended;
     while ((e = ebi_list_pop(&c->won)) != NULL) {
-        if (e->suspect) bus->solo = 1;
+        if (e->suspect) bus->calls.solo = 1;
         if (e->ordering_key) ebi_key_enter(bus, e);
-        else ebi_list_push(&bus->claimed, e);
+        else ebi_list_push(&bus->lane.claimed, e);
     }
     ebi_list_append(&c->looks, &c->again);
-    ebi_list_append(&bus->looks, &c->looks);
+    ebi_list_append(&bus->lane.looks, &c->looks);
     younger = w->ready; /* published meanwhile */
     memset(&w->ready, 0, sizeof w->ready);
     ebi_list_append(&w->ready, &c->queue);
     ebi_list_append(&w->ready, &c->loaded);
     ebi_list_append(&w->ready, &younger);
     if (w->next_due_ms != INT64_MAX) ebi_keeper_wake(bus);
-    ebi_cond_broadcast(&bus->news);
+    ebi_cond_broadcast(&bus->waiting.news);
 }
 
 /* What the next claim should be of. A suspect runs alone: nothing else of this process runs with
@@ -6765,14 +6828,14 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
 enum { EBI_CLAIM_NOTHING, EBI_CLAIM_SUSPECT, EBI_CLAIM_OTHERS };
 EBI_FN int ebi_claim_what(eb_bus *bus)
 {
-    const ebi_window *w = &bus->win;
+    const ebi_window *w = &bus->lane.win;
     int others, busy;
-    if (bus->state != EBI_STARTED || bus->claiming || bus->solo) return EBI_CLAIM_NOTHING;
-    if (bus->retry_at_us && ebi_mono_us(&bus->store) < bus->retry_at_us) return EBI_CLAIM_NOTHING;
-    others = w->ready.head || w->disk_more || bus->looks.head || ebi_window_lap_now(bus) ||
+    if (bus->life.state != EBI_STARTED || bus->lane.claiming || bus->calls.solo) return EBI_CLAIM_NOTHING;
+    if (bus->out.retry_at_us && ebi_mono_us(&bus->store) < bus->out.retry_at_us) return EBI_CLAIM_NOTHING;
+    others = w->ready.head || w->disk_more || bus->lane.looks.head || ebi_window_lap_now(bus) ||
              w->next_due_ms <= ebi_now_ms(&bus->store);
     if (!w->suspects) return others ? EBI_CLAIM_OTHERS : EBI_CLAIM_NOTHING;
-    busy = bus->running || bus->claimed.head || bus->chained;
+    busy = bus->calls.running || bus->lane.claimed.head || bus->lane.chained;
     if (others && ebi_mono_us(&bus->store) < w->rest_us) return EBI_CLAIM_OTHERS;
     return busy ? EBI_CLAIM_NOTHING : EBI_CLAIM_SUSPECT;
 }
@@ -6781,12 +6844,12 @@ EBI_FN int ebi_claim_due_now(eb_bus *bus) { return ebi_claim_what(bus) != EBI_CL
 /* What a claim begins with. Lock held. */
 EBI_FN void ebi_claim_init(eb_bus *bus, ebi_claim *c)
 {
-    ebi_window *w = &bus->win;
-    int under_way = bus->claimed.count + bus->chained;
+    ebi_window *w = &bus->lane.win;
+    int under_way = bus->lane.claimed.count + bus->lane.chained;
     EBI_HELD(&bus->store);
     memset(c, 0, sizeof *c);
     c->alone = ebi_claim_what(bus) == EBI_CLAIM_SUSPECT;
-    c->want = c->alone ? 1 : bus->running || under_way ? bus->batch - under_way : bus->batch;
+    c->want = c->alone ? 1 : bus->calls.running || under_way ? bus->lane.batch - under_way : bus->lane.batch;
     if (c->want < 1) c->want = 1;
     c->single = c->want == 1;
     c->apart = -1;
@@ -6799,9 +6862,9 @@ EBI_FN void ebi_claim_init(eb_bus *bus, ebi_claim *c)
     if (c->alone) return;
     c->more = w->disk_more; /* taken, not copied: a publisher may set it again meanwhile */
     w->disk_more = 0;
-    c->due_first = bus->turn ^= 1;
+    c->due_first = bus->lane.turn ^= 1;
     ebi_list_append(&c->queue, &w->ready);
-    ebi_list_append(&c->looks, &bus->looks);
+    ebi_list_append(&c->looks, &bus->lane.looks);
 }
 
 /* Tells the log what a claim came upon. No lock held. */
@@ -6826,25 +6889,25 @@ EBI_FN void ebi_claim_some(eb_bus *bus)
     ebi_req r;
     eb_result rc;
     EBI_HELD(&bus->store);
-    EB_ASSERT(!bus->claiming);
+    EB_ASSERT(!bus->lane.claiming);
     ebi_claim_init(bus, &c);
-    bus->claiming = 1;
+    bus->lane.claiming = 1;
     ebi_store_unlock(store);
     ebi_req_init(&r, ebi_claim_func, ebi_claim_after, &c, EB_DURABLE_NORMAL, ebi_bus_until(bus));
     r.once = 1;
     rc = ebi_writer_commit(store, &r);
     ebi_store_lock(store);
-    bus->claiming = 0;
-    if (bus->rescan == 2) ebi_window_forget(bus);
-    else if (bus->rescan) ebi_window_lap(bus);
-    bus->rescan = 0;
-    bus->saying++; /* eb_drain comes after what there is to say */
-    ebi_cond_broadcast(&bus->news);
+    bus->lane.claiming = 0;
+    if (bus->lane.rescan == 2) ebi_window_forget(bus);
+    else if (bus->lane.rescan) ebi_window_lap(bus);
+    bus->lane.rescan = 0;
+    bus->waiting.saying++; /* eb_drain comes after what there is to say */
+    ebi_cond_broadcast(&bus->waiting.news);
     ebi_store_unlock(store);
     if (rc < 0) ebi_log_note(store, EB_LOG_ERROR, "cannot claim events", ebi_error_text);
     ebi_claim_say(bus, &c); /* only now: a logger may publish */
     ebi_store_lock(store);
-    if (--bus->saying == 0 && bus->drainers) ebi_cond_broadcast(&bus->news);
+    if (--bus->waiting.saying == 0 && bus->waiting.drainers) ebi_cond_broadcast(&bus->waiting.news);
 }
 
 /* Whether a subscription that came, or went, changes what was decided about the types in set: then
@@ -6854,20 +6917,20 @@ EBI_FN void ebi_claim_reconsider(eb_bus *bus, const char *pattern, const ebi_typ
     int i, wanted = set->overflow;
     EBI_HELD(&bus->store);
     for (i = 0; i < set->count && !wanted; i++) wanted = ebi_glob(pattern, set->at[i]);
-    if (wanted && bus->claiming) bus->rescan |= 1; /* when it is through */
+    if (wanted && bus->lane.claiming) bus->lane.rescan |= 1; /* when it is through */
     else if (wanted) ebi_window_lap(bus);
 }
 
 /* It came, or came back: is it for something that was parked? */
 EBI_FN void ebi_claim_welcome(eb_bus *bus, const char *pattern)
 {
-    ebi_claim_reconsider(bus, pattern, &bus->win.parked);
+    ebi_claim_reconsider(bus, pattern, &bus->lane.win.parked);
 }
 
 /* It went, or was paused: did something wait for it, and others behind that? */
 EBI_FN void ebi_claim_farewell(eb_bus *bus, const char *pattern)
 {
-    if (bus->state == EBI_STARTED) ebi_claim_reconsider(bus, pattern, &bus->win.held);
+    if (bus->life.state == EBI_STARTED) ebi_claim_reconsider(bus, pattern, &bus->lane.win.held);
 }
 
 /* ---- what starts ---- */
@@ -6878,12 +6941,12 @@ EBI_FN void ebi_claim_farewell(eb_bus *bus, const char *pattern)
 EBI_FN int ebi_key_yields(eb_bus *bus, const ebi_entry *e)
 {
     eb_store *store = &bus->store;
-    int64_t now_ms = ebi_now_ms(store), epoch = bus->win.epoch + (bus->rescan != 0);
+    int64_t now_ms = ebi_now_ms(store), epoch = bus->lane.win.epoch + (bus->lane.rescan != 0);
     ebi_db *db;
     sqlite3_stmt *s;
     int rc = SQLITE_DONE;
     EBI_HELD(&bus->store);
-    if (!e->ordering_key || (e->epoch == epoch && bus->win.next_due_ms > now_ms)) return 0;
+    if (!e->ordering_key || (e->epoch == epoch && bus->lane.win.next_due_ms > now_ms)) return 0;
     ebi_store_unlock(store);
     s = ebi_reader_enter(store, &db) == EB_OK ? ebi_db_stmt(store, db, EBI_SQL_KEY_BEFORE) : NULL;
     if (s) {
@@ -6905,24 +6968,24 @@ EBI_FN void ebi_claim_undo(eb_bus *bus, ebi_entry *e)
 {
     EBI_HELD(&bus->store);
     ebi_key_leave(bus, e, e->revoked);
-    if (e->suspect) bus->solo = 0;
+    if (e->suspect) bus->calls.solo = 0;
     e->due_ms = EBI_NOT_DUE;
     if (e->revoked) ebi_entry_drop(&bus->store, e);
     else ebi_outcome_push(bus, e, EBI_OUT_RELEASE);
 }
 
 /* The next event whose handlers are to be called, NULL: none is claimed. Lock held on entry and
-** exit, perhaps not in between: until it is decided, the event is in bus->starting. */
+** exit, perhaps not in between: until it is decided, the event is in bus->lane.starting. */
 EBI_FN ebi_entry *ebi_claim_start(eb_bus *bus)
 {
     ebi_entry *e, *at, *previous;
     EBI_HELD(&bus->store);
-    while ((e = ebi_list_pop(&bus->claimed)) != NULL) {
-        ebi_list_push(&bus->starting, e);
+    while ((e = ebi_list_pop(&bus->lane.claimed)) != NULL) {
+        ebi_list_push(&bus->lane.starting, e);
         e->alone = ebi_key_yields(bus, e);
-        for (previous = NULL, at = bus->starting.head; at != e; at = at->next) previous = at;
-        ebi_list_take(&bus->starting, previous);
-        if (!e->alone && !e->revoked && bus->state == EBI_STARTED) return e;
+        for (previous = NULL, at = bus->lane.starting.head; at != e; at = at->next) previous = at;
+        ebi_list_take(&bus->lane.starting, previous);
+        if (!e->alone && !e->revoked && bus->life.state == EBI_STARTED) return e;
         ebi_claim_undo(bus, e);
     }
     return NULL;
@@ -6941,13 +7004,13 @@ EBI_FN int ebi_token_held(eb_bus *bus, int64_t token)
     const ebi_entry *e;
     const ebi_run *r;
     EBI_HELD(&bus->store);
-    for (e = bus->outcomes.head; e; e = e->next)
+    for (e = bus->out.waiting.head; e; e = e->next)
         if (e->token == token) return 1;
-    for (e = bus->taking.head; e; e = e->next)
+    for (e = bus->out.taking.head; e; e = e->next)
         if (e->token == token) return 1;
-    for (r = bus->runs; r; r = r->next)
+    for (r = bus->calls.first; r; r = r->next)
         if (r->entry && !r->lost && r->entry->token == token) return 1;
-    return token == bus->timed_out || ebi_key_each(bus, ebi_claim_is_token, &token);
+    return token == bus->calls.timed_out || ebi_key_each(bus, ebi_claim_is_token, &token);
 }
 
 /* After the connection was opened anew: rows claimed in a commit whose end is unknown have a token
@@ -6962,7 +7025,7 @@ EBI_FN eb_result ebi_claims_resync(eb_store *store)
     EBI_LEADS(store);
     if (!bus) return EB_OK;
     ebi_store_lock(store);
-    owner = bus->state == EBI_STARTED || bus->state == EBI_STOPPING;
+    owner = bus->life.state == EBI_STARTED || bus->life.state == EBI_STOPPING;
     ebi_store_unlock(store);
     if (!owner) return EB_OK; /* then the claims in the file are somebody else's */
     ebi_time_text(ebi_now_ms(store), now);
@@ -6988,12 +7051,12 @@ EBI_FN eb_result ebi_claims_resync(eb_store *store)
         return ebi_db_result(rc);
     }
     ebi_store_lock(store);
-    if (bus->claiming) bus->rescan = 2;
+    if (bus->lane.claiming) bus->lane.rescan = 2;
     else ebi_window_forget(bus);
     ebi_depths_forget(bus);
-    bus->win.disk_more = bus->win.suspects = 1;
-    bus->win.next_due_ms = 0;
-    ebi_cond_broadcast(&bus->work);
+    bus->lane.win.disk_more = bus->lane.win.suspects = 1;
+    bus->lane.win.next_due_ms = 0;
+    ebi_cond_broadcast(&bus->crew.work);
     ebi_store_unlock(store);
     return EB_OK;
 }
@@ -7025,7 +7088,7 @@ EBI_FN void ebi_claims_check(eb_bus *bus)
     held.count = 0;
     ebi_store_lock(store);
     ebi_key_each(bus, ebi_held_add, &held);
-    for (run = bus->runs; run && held.count < EBI_HELD_MAX; run = run->next)
+    for (run = bus->calls.first; run && held.count < EBI_HELD_MAX; run = run->next)
         ebi_held_add(run->entry, &held);
     ebi_store_unlock(store);
     for (i = 0; i < held.count && s; i++) {
@@ -7129,7 +7192,7 @@ EBI_FN int ebi_recover_row(eb_store *store, ebi_recovery *r, int64_t seq, sqlite
     const char *id = ebi_column(row, 4), *type = ebi_column(row, 5);
     ebi_end end;
     if (bad) return SQLITE_CORRUPT;
-    if (max == 0) max = (int64_t)bus->policy.max_retries + 1;
+    if (max == 0) max = (int64_t)bus->set.policy.max_retries + 1;
     memset(&end, 0, sizeof end);
     end.seq = seq;
     end.token = sqlite3_column_int64(row, 1);
@@ -7235,9 +7298,9 @@ EBI_FN eb_result ebi_recover_begin(eb_store *store, void *arg)
     if (rc == SQLITE_OK) rc = ebi_schema_meta(store, &store->writer, "recovering", &recovering);
     if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "starting");
     sqlite3_randomness((int)sizeof bits, &bits);
-    bus->incarnation = (bits & INT64_C(0x3FFFFFFFFFFF)) + 1;
-    bus->next_token = bus->incarnation << 16;
-    bus->win.epoch = ((starts & INT64_C(0x3FFFFFFFFF)) << 24) + 1;
+    bus->life.incarnation = (bits & INT64_C(0x3FFFFFFFFFFF)) + 1;
+    bus->lead.next_token = bus->life.incarnation << 16;
+    bus->lane.win.epoch = ((starts & INT64_C(0x3FFFFFFFFF)) << 24) + 1;
     r->uncounted = recovering != 0;
     return EB_OK;
 }
@@ -7373,7 +7436,7 @@ EBI_FN int ebi_attempt_forked(eb_bus *bus)
     ebi_mutex_init(&bus->store.lock);
     bus->store.held = 0;
     ebi_store_lock(&bus->store);
-    bus->state = EBI_FORKED;
+    bus->life.state = EBI_FORKED;
     return 1;
 }
 
@@ -7426,7 +7489,7 @@ EBI_FN int ebi_attempt_call(eb_bus *bus, ebi_run *run, ebi_sub *sub)
     EBI_YIELD();
     if (ebi_attempt_forked(bus)) return EBI_OUT_NONE;
     ebi_store_lock(store);
-    late = !bus->workers && run->deadline_us >= 0 && ebi_mono_us(store) > run->deadline_us;
+    late = !bus->set.workers && run->deadline_us >= 0 && ebi_mono_us(store) > run->deadline_us;
     if (!run->lost) {
         run->deadline_us = -1;
         ebi_store_unlock(store);
@@ -7435,7 +7498,7 @@ EBI_FN int ebi_attempt_call(eb_bus *bus, ebi_run *run, ebi_sub *sub)
     }
     sub->calls--;
     run->sub = NULL;
-    ebi_cond_broadcast(&bus->news);
+    ebi_cond_broadcast(&bus->waiting.news);
     ebi_sub_release(bus, sub);
     return outcome;
 }
@@ -7443,19 +7506,19 @@ EBI_FN int ebi_attempt_call(eb_bus *bus, ebi_run *run, ebi_sub *sub)
 /* How many to claim at once: more while handlers are quick and events wait, one when not. */
 EBI_FN void ebi_batch_adapt(eb_bus *bus, int64_t took_us)
 {
-    if (took_us > EBI_FAST_US) bus->batch = 1;
-    else if (!bus->claimed.head && bus->batch < EB_CLAIM_MAX &&
-             (bus->win.ready.head || bus->win.disk_more || bus->looks.head ||
-              bus->win.next_due_ms <= ebi_now_ms(&bus->store)))
-        bus->batch *= 2;
+    if (took_us > EBI_FAST_US) bus->lane.batch = 1;
+    else if (!bus->lane.claimed.head && bus->lane.batch < EB_CLAIM_MAX &&
+             (bus->lane.win.ready.head || bus->lane.win.disk_more || bus->lane.looks.head ||
+              bus->lane.win.next_due_ms <= ebi_now_ms(&bus->store)))
+        bus->lane.batch *= 2;
 }
 
 /* The suspect has returned: the others have as long as it took. Lock held. */
 EBI_FN void ebi_attempt_cleared(eb_bus *bus, int64_t took_us)
 {
     EBI_HELD(&bus->store);
-    bus->solo = 0;
-    bus->win.rest_us = ebi_add(ebi_mono_us(&bus->store), took_us > 0 ? took_us : 0);
+    bus->calls.solo = 0;
+    bus->lane.win.rest_us = ebi_add(ebi_mono_us(&bus->store), took_us > 0 ? took_us : 0);
 }
 
 /* Runs all handlers of e, in order, until one fails. Lock held on entry and exit. Returns 1 if the
@@ -7471,26 +7534,26 @@ EBI_FN int ebi_attempt(eb_bus *bus, ebi_run *run, ebi_entry *e)
     run->entry = e;
     run->lost = run->called = 0;
     run->thread = ebi_thread_self();
-    run->next = bus->runs;
-    bus->runs = run;
-    bus->running++;
-    bus->win.lap_busy = 1;
+    run->next = bus->calls.first;
+    bus->calls.first = run;
+    bus->calls.running++;
+    bus->lane.win.lap_busy = 1;
     ebi_run_show(bus, run, e, ebi_now_ms(&bus->store));
     while (outcome == EBI_OUT_NONE && !run->lost && !e->revoked &&
            (sub = ebi_subs_next(bus, e->type, order)) != NULL) {
         order = sub->order;
         run->called++;
         outcome = ebi_attempt_call(bus, run, sub);
-        if (bus->state == EBI_FORKED) return 0;
+        if (bus->life.state == EBI_FORKED) return 0;
     }
     if (run->lost) {
-        bus->stale++;
+        bus->figures.stale++;
         ebi_entry_drop(&bus->store, e);
     } else {
-        ebi_run **at = &bus->runs;
+        ebi_run **at = &bus->calls.first;
         while (*at != run) at = &(*at)->next;
         *at = run->next;
-        bus->running--;
+        bus->calls.running--;
         if (e->suspect) ebi_attempt_cleared(bus, ebi_mono_us(&bus->store) - start_us);
         if (outcome == EBI_OUT_NONE) outcome = EBI_OUT_DONE;
         if (outcome == EBI_OUT_DONE) e->due_ms = EBI_NOT_DUE;
@@ -7531,9 +7594,9 @@ EBI_FN ebi_run *ebi_run_here(eb_bus *bus)
     ebi_worker *w;
     ebi_thread_id self = ebi_thread_self();
     EBI_HELD(&bus->store);
-    for (r = bus->runs; r; r = r->next)
+    for (r = bus->calls.first; r; r = r->next)
         if (r->sub && ebi_thread_same(r->thread, self)) return r;
-    for (w = bus->all_workers; w; w = w->next)
+    for (w = bus->crew.workers; w; w = w->next)
         if (w->run.sub && ebi_thread_same(w->run.thread, self)) return &w->run;
     return NULL;
 }
@@ -7557,10 +7620,10 @@ EBI_FN void ebi_subs_resume(eb_bus *bus)
 {
     ebi_sub *s;
     EBI_HELD(&bus->store);
-    for (s = bus->subs; s; s = s->next) s->paused = 0;
-    bus->show = 1;
-    if (bus->claiming) bus->rescan |= 1;
-    else if (bus->win.parked_paused) ebi_window_lap(bus);
+    for (s = bus->subs.first; s; s = s->next) s->paused = 0;
+    bus->crew.show = 1;
+    if (bus->lane.claiming) bus->lane.rescan |= 1;
+    else if (bus->lane.win.parked_paused) ebi_window_lap(bus);
 }
 
 EBI_FN void *ebi_worker_main(void *arg)
@@ -7571,11 +7634,11 @@ EBI_FN void *ebi_worker_main(void *arg)
     ebi_entry *e;
     int last, urgent;
     ebi_store_lock(&bus->store);
-    while (bus->state == EBI_STARTED) {
+    while (bus->life.state == EBI_STARTED) {
         e = ebi_claim_start(bus);
         if (e) {
-            if (bus->idle > 0 && (bus->claimed.head || ebi_claim_due_now(bus)))
-                ebi_cond_signal(&bus->work); /* there is more: one wakes the next */
+            if (bus->crew.idle > 0 && (bus->lane.claimed.head || ebi_claim_due_now(bus)))
+                ebi_cond_signal(&bus->crew.work); /* there is more: one wakes the next */
             urgent = ebi_attempt(bus, &w->run, e);
             if (w->run.lost) break;
             if (urgent) {
@@ -7586,28 +7649,28 @@ EBI_FN void *ebi_worker_main(void *arg)
         } else if (ebi_claim_due_now(bus)) {
             ebi_claim_some(bus);
         } else {
-            bus->idle++;
-            ebi_store_wait(&bus->store, &bus->work, -1);
-            bus->idle--;
+            bus->crew.idle++;
+            ebi_store_wait(&bus->store, &bus->crew.work, -1);
+            bus->crew.idle--;
         }
     }
-    if (bus->state == EBI_FORKED) return NULL;
-    for (at = &bus->all_workers; *at && *at != w;) at = &(*at)->next;
+    if (bus->life.state == EBI_FORKED) return NULL;
+    for (at = &bus->crew.workers; *at && *at != w;) at = &(*at)->next;
     if (w->run.lost) { /* its place was taken long ago; this thread is detached */
-        bus->lost_workers--;
+        bus->crew.lost--;
         if (*at) *at = w->next;
         ebi_subs_resume(bus);
-        last = --bus->refs == 0;
-        ebi_cond_broadcast(&bus->news);
+        last = --bus->life.refs == 0;
+        ebi_cond_broadcast(&bus->waiting.news);
         ebi_store_unlock(&bus->store);
         ebi_free(&a, w);
         if (last) ebi_bus_free(bus);
         return NULL;
     }
     w->ended = 1;
-    bus->workers_alive--;
-    ebi_cond_broadcast(&bus->news);
-    ebi_cond_signal(&bus->keeper);
+    bus->crew.alive--;
+    ebi_cond_broadcast(&bus->waiting.news);
+    ebi_cond_signal(&bus->crew.keeper);
     ebi_store_unlock(&bus->store);
     return NULL;
 }
@@ -7617,7 +7680,7 @@ EBI_FN int ebi_worker_start(eb_bus *bus)
 {
     ebi_worker *w = (ebi_worker *)ebi_alloc(&bus->store.allocator, sizeof *w);
     EBI_HELD(&bus->store);
-    EB_ASSERT(bus->workers > 0);
+    EB_ASSERT(bus->set.workers > 0);
     if (!w) return 0;
     memset(w, 0, sizeof *w);
     w->bus = bus;
@@ -7625,9 +7688,9 @@ EBI_FN int ebi_worker_start(eb_bus *bus)
         ebi_free(&bus->store.allocator, w);
         return 0;
     }
-    w->next = bus->all_workers;
-    bus->all_workers = w;
-    bus->workers_alive++;
+    w->next = bus->crew.workers;
+    bus->crew.workers = w;
+    bus->crew.alive++;
     return 1;
 }
 
@@ -7635,24 +7698,24 @@ EBI_FN int ebi_worker_start(eb_bus *bus)
 ** handler may read the event until it returns. */
 EBI_FN void ebi_run_lose(eb_bus *bus, ebi_run *run)
 {
-    ebi_run **at = &bus->runs;
+    ebi_run **at = &bus->calls.first;
     ebi_worker *w;
     EBI_HELD(&bus->store);
     EB_ASSERT(!run->lost && run->entry);
     while (*at != run) at = &(*at)->next;
     *at = run->next;
-    bus->running--;
+    bus->calls.running--;
     if (run->entry->suspect) ebi_attempt_cleared(bus, 0);
     ebi_key_leave(bus, run->entry, 0); /* who was given up no longer holds its key */
     run->lost = 1;
-    bus->batch = 1;
-    for (w = bus->all_workers; w; w = w->next) {
+    bus->lane.batch = 1;
+    for (w = bus->crew.workers; w; w = w->next) {
         if (&w->run != run) continue;
         ebi_thread_detach(w->thread);
-        bus->workers_alive--;
-        bus->lost_workers++;
-        bus->show = 1;
-        bus->refs++;
+        bus->crew.alive--;
+        bus->crew.lost++;
+        bus->crew.show = 1;
+        bus->life.refs++;
     }
 }
 
@@ -7666,12 +7729,12 @@ EBI_FN void ebi_keeper_timeout(eb_bus *bus, ebi_run *run)
     int outcome, paused = 0, urgent;
     EBI_HELD(&bus->store);
     EB_ASSERT(e && sub && sub->calls > 0);
-    if (bus->lost_workers >= EB_LOST_MAX - 1 && !sub->paused) sub->paused = paused = 1;
+    if (bus->crew.lost >= EB_LOST_MAX - 1 && !sub->paused) sub->paused = paused = 1;
     if (paused) ebi_claim_farewell(bus, sub->pattern);
     ebi_run_lose(bus, run);
     e->refs++;
     sub->keep++;
-    bus->timed_out = e->token; /* still held, though no longer in `runs` */
+    bus->calls.timed_out = e->token; /* still held, though no longer in `runs` */
     ebi_store_unlock(store);
     snprintf(text, sizeof text, "timed out after %lld ms", (long long)sub->timeout_ms);
     outcome = ebi_attempt_failed(bus, e, sub, text, 0);
@@ -7682,8 +7745,8 @@ EBI_FN void ebi_keeper_timeout(eb_bus *bus, ebi_run *run)
     sub->keep--;
     ebi_sub_release(bus, sub);
     urgent = ebi_outcome_push(bus, e, outcome);
-    bus->timed_out = 0;
-    if (urgent) bus->outcome_since_us = 0; /* the keeper, which is who we are, flushes it now */
+    bus->calls.timed_out = 0;
+    if (urgent) bus->out.since_us = 0; /* the keeper, which is who we are, flushes it now */
 }
 
 /* Whether the file is another one than we knew, see ebi_publish_last(). By the leader. */
@@ -7717,18 +7780,18 @@ EBI_FN int ebi_look_outside(eb_bus *bus, int64_t until_us)
     ebi_writer_leave(store);
     if (!changed) return 1;
     ebi_store_lock(store);
-    bus->win.disk_more = bus->win.suspects = 1; /* the next claim finds out */
-    bus->win.suspect_at = bus->win.next_due_ms = 0;
+    bus->lane.win.disk_more = bus->lane.win.suspects = 1; /* the next claim finds out */
+    bus->lane.win.suspect_at = bus->lane.win.next_due_ms = 0;
     ebi_waiters_hit(bus, 0, EB_EMPTY);
-    ebi_cond_signal(&bus->work);
-    ebi_cond_broadcast(&bus->news);
+    ebi_cond_signal(&bus->crew.work);
+    ebi_cond_broadcast(&bus->waiting.news);
     ebi_store_unlock(store);
     return 1;
 }
 
 EBI_FN int ebi_bus_started(eb_store *store)
 {
-    return store->bus && store->bus->state == EBI_STARTED;
+    return store->bus && store->bus->life.state == EBI_STARTED;
 }
 
 /* Leaves a checkpoint to the keeper, if there is one. Lock held. */
@@ -7736,10 +7799,10 @@ EBI_FN int ebi_keeper_copies(eb_store *store)
 {
     eb_bus *bus = ebi_bus_of(store);
     EBI_HELD(store);
-    if (!bus || !bus->keeper_alive) return 0;
+    if (!bus || !bus->crew.keeper_alive) return 0;
     store->wal_done = store->wal_frames;
-    bus->checkpoint = 1;
-    ebi_cond_signal(&bus->keeper);
+    bus->crew.checkpoint = 1;
+    ebi_cond_signal(&bus->crew.keeper);
     return 1;
 }
 
@@ -7749,17 +7812,17 @@ EBI_FN void ebi_keeper_checkpoint(eb_bus *bus)
     eb_store *store = &bus->store;
     eb_result rc = EB_OK;
     int code, frames = 0, copied = 0;
-    if (!bus->checker.handle) rc = ebi_db_open(store, &bus->checker, 0);
-    if (rc == EB_OK) rc = ebi_db_level(&bus->checker, store->durability);
+    if (!bus->crew.checker.handle) rc = ebi_db_open(store, &bus->crew.checker, 0);
+    if (rc == EB_OK) rc = ebi_db_level(&bus->crew.checker, store->durability);
     if (rc != EB_OK) return; /* the leader will do it */
-    code = sqlite3_wal_checkpoint_v2(bus->checker.handle, NULL, SQLITE_CHECKPOINT_PASSIVE, &frames,
+    code = sqlite3_wal_checkpoint_v2(bus->crew.checker.handle, NULL, SQLITE_CHECKPOINT_PASSIVE, &frames,
                                      &copied);
     ebi_writer_copied(store, code, frames, copied);
     if ((code & 0xFF) != SQLITE_IOERR) return;
     ebi_writer_enter(store);
     store->must_reopen = 1; /* what it read may not be on disk */
     ebi_writer_leave(store);
-    ebi_db_error(&bus->checker, code, "checkpoint");
+    ebi_db_error(&bus->crew.checker, code, "checkpoint");
     ebi_log_note(store, EB_LOG_ERROR, "checkpoint failed", ebi_error_text);
 }
 
@@ -7768,8 +7831,8 @@ EBI_FN ebi_run *ebi_keeper_overdue(eb_bus *bus, int64_t now_us, int64_t *next_us
 {
     ebi_run *r;
     EBI_HELD(&bus->store);
-    EB_ASSERT(bus->workers > 0);
-    for (r = bus->runs; r; r = r->next) {
+    EB_ASSERT(bus->set.workers > 0);
+    for (r = bus->calls.first; r; r = r->next) {
         if (!r->sub || r->deadline_us < 0) continue;
         if (r->deadline_us <= now_us) return r;
         if (r->deadline_us < *next_us) *next_us = r->deadline_us;
@@ -7782,13 +7845,13 @@ EBI_FN void ebi_release_claims(eb_bus *bus)
 {
     ebi_entry *e;
     EBI_HELD(&bus->store);
-    EB_ASSERT(bus->state != EBI_STARTED && !bus->claiming);
-    while ((e = ebi_list_pop(&bus->claimed)) != NULL) {
+    EB_ASSERT(bus->life.state != EBI_STARTED && !bus->lane.claiming);
+    while ((e = ebi_list_pop(&bus->lane.claimed)) != NULL) {
         ebi_key_leave(bus, e, 0);
         e->due_ms = EBI_NOT_DUE; /* the next start reads everything */
         ebi_outcome_push(bus, e, EBI_OUT_RELEASE);
     }
-    ebi_list_free(&bus->store, &bus->win.ready);
+    ebi_list_free(&bus->store, &bus->lane.win.ready);
 }
 
 EBI_FN eb_result ebi_node_remove(eb_store *store, void *arg)
@@ -7803,10 +7866,10 @@ EBI_FN eb_result ebi_node_remove(eb_store *store, void *arg)
 EBI_FN void ebi_bus_finish(eb_bus *bus)
 {
     eb_store *store = &bus->store;
-    EB_ASSERT(bus->state == EBI_STOPPING);
+    EB_ASSERT(bus->life.state == EBI_STOPPING);
     ebi_store_lock(store);
-    while (bus->runs) ebi_run_lose(bus, bus->runs); /* only those that were given up */
-    while (bus->claiming) ebi_store_wait(store, &bus->news, -1);
+    while (bus->calls.first) ebi_run_lose(bus, bus->calls.first); /* only those that were given up */
+    while (bus->lane.claiming) ebi_store_wait(store, &bus->waiting.news, -1);
     ebi_store_unlock(store);
     ebi_writer_enter(store); /* whatever is being born claimed is in `claimed` after this */
     ebi_writer_leave(store);
@@ -7817,11 +7880,11 @@ EBI_FN void ebi_bus_finish(eb_bus *bus)
     if (ebi_outcomes_flush(bus, ebi_bus_until(bus), 0) != EB_OK)
         ebi_log_note(store, EB_LOG_ERROR, "last outcomes not recorded: they will run again",
                      ebi_error_text);
-    ebi_db_close(&bus->owner);
+    ebi_db_close(&bus->life.owner);
     ebi_store_lock(store);
-    bus->state = EBI_STOPPED;
+    bus->life.state = EBI_STOPPED;
     ebi_waiters_hit(bus, 0, EB_EMPTY);
-    ebi_cond_broadcast(&bus->news);
+    ebi_cond_broadcast(&bus->waiting.news);
     ebi_store_unlock(store);
 }
 
@@ -7850,7 +7913,7 @@ EBI_FN int ebi_keeper_deadlines(eb_bus *bus, ebi_keeper *k)
 /* A new thread in the place of a lost one; without memory or threads for it, again in a second. */
 EBI_FN int ebi_keeper_hire(eb_bus *bus, ebi_keeper *k)
 {
-    if (bus->state != EBI_STARTED || bus->workers_alive >= bus->workers) return 0;
+    if (bus->life.state != EBI_STARTED || bus->crew.alive >= bus->set.workers) return 0;
     if (k->hire_us <= k->now_us && ebi_worker_start(bus)) {
         k->hire_failed = 0;
         return 1;
@@ -7861,7 +7924,7 @@ EBI_FN int ebi_keeper_hire(eb_bus *bus, ebi_keeper *k)
             ebi_log_later(&bus->store, EB_LOG_WARN,
                           "cannot start a thread in the place of a lost one",
                           "%d of %d workers are left; tried again every second",
-                          bus->workers_alive, bus->workers);
+                          bus->crew.alive, bus->set.workers);
         k->hire_failed = 1;
     }
     ebi_keeper_again(k, k->hire_us);
@@ -7871,10 +7934,10 @@ EBI_FN int ebi_keeper_hire(eb_bus *bus, ebi_keeper *k)
 /* Acks that found no commit to ride on. */
 EBI_FN int ebi_keeper_acks(eb_bus *bus, ebi_keeper *k)
 {
-    int64_t due_us = bus->retry_at_us;
+    int64_t due_us = bus->out.retry_at_us;
     eb_result rc;
-    if (!bus->outcomes.head) return 0;
-    if (due_us == 0) due_us = bus->outcome_since_us + EB_ACK_DELAY_MS * 1000;
+    if (!bus->out.waiting.head) return 0;
+    if (due_us == 0) due_us = bus->out.since_us + EB_ACK_DELAY_MS * 1000;
     ebi_keeper_again(k, due_us);
     if (due_us > k->now_us) return 0;
     ebi_store_unlock(&bus->store);
@@ -7882,7 +7945,7 @@ EBI_FN int ebi_keeper_acks(eb_bus *bus, ebi_keeper *k)
     if (rc < 0 && rc != EB_ERR_BUSY) /* a lock is said by whoever waits for it: ebi_db_locked() */
         ebi_log_note(&bus->store, EB_LOG_ERROR, "cannot record outcomes yet", ebi_error_text);
     ebi_store_lock(&bus->store);
-    if (rc == EB_ERR_BUSY && !bus->retry_at_us) ebi_bus_backoff(bus);
+    if (rc == EB_ERR_BUSY && !bus->out.retry_at_us) ebi_bus_backoff(bus);
     return 1;
 }
 
@@ -7898,7 +7961,7 @@ EBI_FN eb_result ebi_keeper_show_func(eb_store *store, void *arg)
                : ebi_db_code(&store->writer);
     while (rc == SQLITE_OK) {
         ebi_store_lock(store);
-        for (sub = bus->subs; sub && sub->shown == sub->paused;) sub = sub->next;
+        for (sub = bus->subs.first; sub && sub->shown == sub->paused;) sub = sub->next;
         if (sub) {
             id = sub->id;
             paused = sub->shown = sub->paused;
@@ -7914,9 +7977,9 @@ EBI_FN eb_result ebi_keeper_show_func(eb_store *store, void *arg)
 EBI_FN int ebi_keeper_show(eb_bus *bus, ebi_keeper *k)
 {
     ebi_req r;
-    int lost = bus->lost_workers;
-    if (!bus->show || bus->state != EBI_STARTED) return 0;
-    bus->show = 0;
+    int lost = bus->crew.lost;
+    if (!bus->crew.show || bus->life.state != EBI_STARTED) return 0;
+    bus->crew.show = 0;
     ebi_store_unlock(&bus->store);
     ebi_req_init(&r, ebi_keeper_show_func, NULL, &lost, EB_DURABLE_NORMAL,
                  k->now_us + EBI_KEEPER_WAIT_US);
@@ -7940,18 +8003,18 @@ EBI_FN int ebi_keeper_notes(eb_bus *bus, ebi_keeper *k)
 /* A checkpoint that somebody left to us; a look for other processes' commits. */
 EBI_FN int ebi_keeper_files(eb_bus *bus, ebi_keeper *k)
 {
-    int checkpoint = bus->checkpoint, looked = 1;
-    if (k->poll_us == 0) k->poll_us = ebi_add(k->now_us, ebi_us(bus->idle_poll_ms));
-    if (bus->idle_poll_ms >= 0) ebi_keeper_again(k, k->poll_us);
-    if (!checkpoint && !bus->look && (bus->idle_poll_ms < 0 || k->poll_us > k->now_us)) return 0;
-    if (checkpoint) bus->checkpoint = 0;
-    if (!checkpoint) bus->look = 0;
+    int checkpoint = bus->crew.checkpoint, looked = 1;
+    if (k->poll_us == 0) k->poll_us = ebi_add(k->now_us, ebi_us(bus->set.idle_poll_ms));
+    if (bus->set.idle_poll_ms >= 0) ebi_keeper_again(k, k->poll_us);
+    if (!checkpoint && !bus->crew.look && (bus->set.idle_poll_ms < 0 || k->poll_us > k->now_us)) return 0;
+    if (checkpoint) bus->crew.checkpoint = 0;
+    if (!checkpoint) bus->crew.look = 0;
     if (!checkpoint) k->poll_us = 0;
     ebi_store_unlock(&bus->store);
     if (checkpoint) ebi_keeper_checkpoint(bus);
     else looked = ebi_look_outside(bus, k->now_us + EBI_KEEPER_WAIT_US);
     ebi_store_lock(&bus->store);
-    if (!looked) bus->look = 1;
+    if (!looked) bus->crew.look = 1;
     return 1;
 }
 
@@ -7959,13 +8022,13 @@ EBI_FN int ebi_keeper_files(eb_bus *bus, ebi_keeper *k)
 EBI_FN int ebi_keeper_due(eb_bus *bus, ebi_keeper *k)
 {
     int64_t wait_ms;
-    if (bus->retry_at_us > k->now_us) ebi_keeper_again(k, bus->retry_at_us);
-    if (ebi_window_lapping(&bus->win) && bus->win.lap_rest_us > k->now_us)
-        ebi_keeper_again(k, bus->win.lap_rest_us);
-    if (bus->state == EBI_STARTED && bus->idle > 0 && ebi_claim_due_now(bus)) {
-        ebi_cond_signal(&bus->work);
-    } else if (bus->win.next_due_ms != INT64_MAX) {
-        wait_ms = bus->win.next_due_ms - ebi_now_ms(&bus->store);
+    if (bus->out.retry_at_us > k->now_us) ebi_keeper_again(k, bus->out.retry_at_us);
+    if (ebi_window_lapping(&bus->lane.win) && bus->lane.win.lap_rest_us > k->now_us)
+        ebi_keeper_again(k, bus->lane.win.lap_rest_us);
+    if (bus->life.state == EBI_STARTED && bus->crew.idle > 0 && ebi_claim_due_now(bus)) {
+        ebi_cond_signal(&bus->crew.work);
+    } else if (bus->lane.win.next_due_ms != INT64_MAX) {
+        wait_ms = bus->lane.win.next_due_ms - ebi_now_ms(&bus->store);
         if (wait_ms > 0 && wait_ms < 3600000) ebi_keeper_again(k, k->now_us + wait_ms * 1000);
     }
     return 0;
@@ -7979,23 +8042,23 @@ EBI_FN void *ebi_keeper_main(void *arg)
     ebi_keeper k;
     memset(&k, 0, sizeof k);
     ebi_store_lock(store);
-    while (bus->state == EBI_STARTED || (bus->workers_alive > 0 && !bus->abandon)) {
+    while (bus->life.state == EBI_STARTED || (bus->crew.alive > 0 && !bus->life.abandon)) {
         k.now_us = ebi_mono_us(store);
         k.next_us = k.now_us + INT64_C(3600000000);
         if (ebi_keeper_deadlines(bus, &k) || ebi_keeper_hire(bus, &k) ||
             ebi_keeper_acks(bus, &k) || ebi_keeper_show(bus, &k) || ebi_keeper_notes(bus, &k) ||
             ebi_keeper_files(bus, &k) || ebi_keeper_due(bus, &k))
             continue;
-        bus->keeper_until_us = k.next_us;
-        ebi_store_wait(store, &bus->keeper, k.next_us - k.now_us);
-        bus->keeper_until_us = 0;
+        bus->crew.until_us = k.next_us;
+        ebi_store_wait(store, &bus->crew.keeper, k.next_us - k.now_us);
+        bus->crew.until_us = 0;
     }
     ebi_store_unlock(store);
-    ebi_db_close(&bus->checker);
+    ebi_db_close(&bus->crew.checker);
     ebi_bus_finish(bus);
     ebi_store_lock(store);
-    bus->keeper_alive = 0;
-    ebi_cond_broadcast(&bus->news);
+    bus->crew.keeper_alive = 0;
+    ebi_cond_broadcast(&bus->waiting.news);
     ebi_store_unlock(store);
     return NULL;
 }
@@ -8008,14 +8071,14 @@ EBI_FN void *ebi_keeper_main(void *arg)
 EBI_FN eb_result ebi_pump_enter(eb_bus *bus)
 {
     EBI_HELD(&bus->store);
-    if (bus->state < EBI_STARTED) return ebi_error(EB_ERR_STATE, "the bus is not started");
-    if (bus->state != EBI_STARTED) return ebi_error(EB_ERR_SHUTDOWN, "the bus is shut down");
+    if (bus->life.state < EBI_STARTED) return ebi_error(EB_ERR_STATE, "the bus is not started");
+    if (bus->life.state != EBI_STARTED) return ebi_error(EB_ERR_SHUTDOWN, "the bus is shut down");
     if (ebi_inside(bus) ||
-        (bus->pumping && ebi_thread_same(bus->pump_thread, ebi_thread_self())))
+        (bus->pump.active && ebi_thread_same(bus->pump.thread, ebi_thread_self())))
         return ebi_error(EB_ERR_STATE, "not inside a handler or logger");
-    if (bus->pumping) return ebi_error(EB_ERR_STATE, "another thread is pumping");
-    bus->pumping = 1;
-    bus->pump_thread = ebi_thread_self();
+    if (bus->pump.active) return ebi_error(EB_ERR_STATE, "another thread is pumping");
+    bus->pump.active = 1;
+    bus->pump.thread = ebi_thread_self();
     return EB_OK;
 }
 
@@ -8024,11 +8087,11 @@ EBI_FN int64_t ebi_pump_next(eb_bus *bus)
 {
     int64_t now = ebi_now_ms(&bus->store);
     EBI_HELD(&bus->store);
-    if (bus->retry_at_us && ebi_mono_us(&bus->store) < bus->retry_at_us)
-        return (bus->retry_at_us - ebi_mono_us(&bus->store)) / 1000 + 1;
-    if (bus->claimed.head || bus->chained || ebi_claim_due_now(bus)) return 0;
-    if (bus->win.next_due_ms == INT64_MAX) return -1;
-    return bus->win.next_due_ms > now ? bus->win.next_due_ms - now : 0;
+    if (bus->out.retry_at_us && ebi_mono_us(&bus->store) < bus->out.retry_at_us)
+        return (bus->out.retry_at_us - ebi_mono_us(&bus->store)) / 1000 + 1;
+    if (bus->lane.claimed.head || bus->lane.chained || ebi_claim_due_now(bus)) return 0;
+    if (bus->lane.win.next_due_ms == INT64_MAX) return -1;
+    return bus->lane.win.next_due_ms > now ? bus->lane.win.next_due_ms - now : 0;
 }
 
 /* Gives it back; finishes a shutdown that began meanwhile. Lock held on entry and exit. */
@@ -8036,17 +8099,17 @@ EBI_FN void ebi_pump_leave(eb_bus *bus)
 {
     int64_t next;
     EBI_HELD(&bus->store);
-    EB_ASSERT(bus->pumping);
-    if (bus->state == EBI_FORKED) return;
-    if (bus->state == EBI_STOPPING) {
+    EB_ASSERT(bus->pump.active);
+    if (bus->life.state == EBI_FORKED) return;
+    if (bus->life.state == EBI_STOPPING) {
         ebi_store_unlock(&bus->store);
         ebi_bus_finish(bus);
         ebi_store_lock(&bus->store);
     }
-    bus->pumping = 0;
-    next = bus->state == EBI_STARTED ? ebi_pump_next(bus) : -1;
+    bus->pump.active = 0;
+    next = bus->life.state == EBI_STARTED ? ebi_pump_next(bus) : -1;
     if (next >= 0) ebi_notice(bus, ebi_add(ebi_now_ms(&bus->store), next)); /* unless it was said */
-    ebi_cond_broadcast(&bus->news);
+    ebi_cond_broadcast(&bus->waiting.news);
 }
 
 /* Runs one event if one is due and the deadline (monotonic ms) is not over, or looks for some. Lock
@@ -8056,7 +8119,7 @@ EBI_FN int ebi_pump_one(eb_bus *bus, int64_t deadline_ms)
 {
     ebi_entry *e = ebi_claim_start(bus);
     EBI_HELD(&bus->store);
-    EB_ASSERT(bus->pumping && !bus->workers);
+    EB_ASSERT(bus->pump.active && !bus->set.workers);
     if (!e && !ebi_claim_due_now(bus)) return 0;
     if (!e) {
         ebi_claim_some(bus);
@@ -8064,15 +8127,15 @@ EBI_FN int ebi_pump_one(eb_bus *bus, int64_t deadline_ms)
         e = ebi_claim_start(bus);
     }
     if (!e) return 1;
-    ebi_attempt(bus, &bus->main_run, e);
-    return bus->main_run.called ? 2 : 1;
+    ebi_attempt(bus, &bus->pump.run, e);
+    return bus->pump.run.called ? 2 : 1;
 }
 
 /* EB_ERR_FORK in a child that came back from a handler; see ebi_attempt_forked(). Lock held. */
 EBI_FN eb_result ebi_pump_forked(const eb_bus *bus)
 {
     EBI_HELD(&bus->store);
-    return bus->state == EBI_FORKED ? ebi_store_check(&bus->store) : EB_OK;
+    return bus->life.state == EBI_FORKED ? ebi_store_check(&bus->store) : EB_OK;
 }
 
 /* Commits what there is to commit. Lock held on entry and exit. */
@@ -8080,7 +8143,7 @@ EBI_FN eb_result ebi_pump_flush(eb_bus *bus)
 {
     eb_result rc = ebi_pump_forked(bus);
     EBI_HELD(&bus->store);
-    if (rc != EB_OK || !bus->outcomes.head) return rc;
+    if (rc != EB_OK || !bus->out.waiting.head) return rc;
     ebi_store_unlock(&bus->store);
     rc = ebi_outcomes_flush(bus, ebi_bus_until(bus), 0);
     ebi_store_lock(&bus->store);
@@ -8092,12 +8155,12 @@ EBI_FN void ebi_pump_look(eb_bus *bus, int now)
 {
     int64_t now_us = ebi_mono_us(&bus->store);
     EBI_HELD(&bus->store);
-    if (bus->state != EBI_STARTED) return;
-    if (!now && !bus->look &&
-        (bus->idle_poll_ms < 0 || now_us - bus->looked_us < ebi_us(bus->idle_poll_ms)))
+    if (bus->life.state != EBI_STARTED) return;
+    if (!now && !bus->crew.look &&
+        (bus->set.idle_poll_ms < 0 || now_us - bus->pump.looked_us < ebi_us(bus->set.idle_poll_ms)))
         return;
-    bus->look = 0;
-    bus->looked_us = now_us;
+    bus->crew.look = 0;
+    bus->pump.looked_us = now_us;
     ebi_store_unlock(&bus->store);
     ebi_look_outside(bus, 0);
     ebi_store_lock(&bus->store);
@@ -8110,16 +8173,16 @@ EBI_FN eb_result ebi_pump_some(eb_bus *bus, int64_t deadline_ms)
     eb_result rc;
     int did, ran = 0;
     EBI_HELD(&bus->store);
-    EB_ASSERT(bus->pumping);
+    EB_ASSERT(bus->pump.active);
     ebi_pump_look(bus, 1);
     for (;;) {
-        while (bus->state == EBI_STARTED &&
+        while (bus->life.state == EBI_STARTED &&
                (did = ebi_pump_one(bus, ran ? deadline_ms : INT64_MAX)) != 0) {
             ran |= did == 2;
             if (ran && ebi_mono_ms(&bus->store) >= deadline_ms) return ebi_pump_flush(bus);
         }
         rc = ebi_pump_flush(bus); /* a retry without a wait is due once it is on disk */
-        if (rc != EB_OK || bus->state != EBI_STARTED || ebi_pump_next(bus) != 0) return rc;
+        if (rc != EB_OK || bus->life.state != EBI_STARTED || ebi_pump_next(bus) != 0) return rc;
         if (ran && ebi_mono_ms(&bus->store) >= deadline_ms) return rc;
     }
 }
@@ -8130,7 +8193,7 @@ EBI_FN void ebi_pump_done(eb_bus *bus)
 {
     EBI_HELD(&bus->store);
     ebi_pump_flush(bus);
-    bus->pump_until_us = 0;
+    bus->pump.until_us = 0;
     ebi_pump_leave(bus);
 }
 
@@ -8142,7 +8205,7 @@ EBI_FN void ebi_pump_turn(eb_bus *bus, int64_t deadline_ms)
     EBI_HELD(&bus->store);
     ebi_pump_look(bus, 0);
     if (ebi_pump_one(bus, INT64_MAX)) {
-        if (bus->waiters || !bus->claimed.head) ebi_pump_flush(bus);
+        if (bus->waiting.first || !bus->lane.claimed.head) ebi_pump_flush(bus);
         return;
     }
     ebi_pump_flush(bus);
@@ -8150,7 +8213,7 @@ EBI_FN void ebi_pump_turn(eb_bus *bus, int64_t deadline_ms)
     if (next == 0) return;
     left = deadline_ms == INT64_MAX ? INT64_MAX : deadline_ms - ebi_mono_ms(&bus->store);
     if (next <= 0 || next > left) next = left;
-    if (bus->idle_poll_ms >= 0 && next > bus->idle_poll_ms) next = bus->idle_poll_ms;
+    if (bus->set.idle_poll_ms >= 0 && next > bus->set.idle_poll_ms) next = bus->set.idle_poll_ms;
     if (next == INT64_MAX) next = 1000;
     ebi_store_unlock(&bus->store);
     ebi_sleep_ms(&bus->store, next > 0 ? next : 0);
@@ -8201,7 +8264,7 @@ EBI_FN void ebi_waiter_init(ebi_waiter *w, int64_t seq)
 }
 EBI_FN void ebi_waiter_remove(eb_bus *bus, ebi_waiter *w)
 {
-    ebi_waiter **at = &bus->waiters;
+    ebi_waiter **at = &bus->waiting.first;
     EB_ASSERT(w->seq > 0);
     while (*at && *at != w) at = &(*at)->next;
     if (*at) *at = w->next;
@@ -8221,10 +8284,10 @@ EBI_FN eb_result ebi_wait_for(eb_bus *bus, ebi_waiter *w, const char *id, int64_
 {
     eb_store *store = &bus->store;
     eb_result rc;
-    int64_t left, poll = bus->idle_poll_ms >= 0 ? bus->idle_poll_ms : 1000;
+    int64_t left, poll = bus->set.idle_poll_ms >= 0 ? bus->set.idle_poll_ms : 1000;
     int late = deadline_ms <= ebi_mono_ms(store); /* 0: only looks */
     EBI_HELD(&bus->store);
-    EB_ASSERT(w->seq > 0 && (!pump || bus->pumping));
+    EB_ASSERT(w->seq > 0 && (!pump || bus->pump.active));
     for (;;) {
         if ((rc = ebi_pump_forked(bus)) != EB_OK) break;
         if (own && w->known != EB_EMPTY) return w->known;
@@ -8241,7 +8304,7 @@ EBI_FN eb_result ebi_wait_for(eb_bus *bus, ebi_waiter *w, const char *id, int64_
             break;
         }
         late = left <= 0; /* one more turn: what is due right now is still in time */
-        if (bus->state == EBI_STOPPED || (pump && bus->state != EBI_STARTED)) {
+        if (bus->life.state == EBI_STOPPED || (pump && bus->life.state != EBI_STARTED)) {
             rc = ebi_error(EB_ERR_SHUTDOWN, "the bus stopped; event %s is on disk", id);
             break;
         }
@@ -8260,12 +8323,12 @@ EBI_FN eb_result ebi_wait_for(eb_bus *bus, ebi_waiter *w, const char *id, int64_
 /* Whether memory has something to do. Lock held. */
 EBI_FN int ebi_drain_busy(const eb_bus *bus)
 {
-    const ebi_window *w = &bus->win;
+    const ebi_window *w = &bus->lane.win;
     EBI_HELD(&bus->store);
-    return w->ready.head || bus->claimed.head || bus->chained || bus->running || bus->claiming ||
-           bus->starting.head ||
-           bus->outcomes.head || bus->taking.head || bus->looks.head || bus->timed_out ||
-           bus->saying;
+    return w->ready.head || bus->lane.claimed.head || bus->lane.chained || bus->calls.running || bus->lane.claiming ||
+           bus->lane.starting.head ||
+           bus->out.waiting.head || bus->out.taking.head || bus->lane.looks.head || bus->calls.timed_out ||
+           bus->waiting.saying;
 }
 
 /* Whether an event waits for a subscription that is paused: EB_ERR_STATE and its name. Looks at
@@ -8287,7 +8350,7 @@ EBI_FN eb_result ebi_drain_paused(eb_bus *bus)
             const char *type = ebi_column(s, 1);
             seq = sqlite3_column_int64(s, 0);
             ebi_store_lock(store);
-            for (sub = bus->subs; sub && type; sub = sub->next)
+            for (sub = bus->subs.first; sub && type; sub = sub->next)
                 if (sub->paused && ebi_glob(sub->pattern, type)) break;
             if (sub && type)
                 rc = ebi_error(EB_ERR_STATE, "events wait for the subscription %s, which is "
@@ -8313,9 +8376,9 @@ EBI_FN eb_result ebi_drained(eb_bus *bus)
     eb_result rc;
     ebi_store_lock(store);
     busy = ebi_drain_busy(bus);
-    cursor = ebi_window_lapping(&bus->win) ? 0 : bus->win.cursor;
-    epoch = bus->win.epoch;
-    paused = bus->win.parked_paused;
+    cursor = ebi_window_lapping(&bus->lane.win) ? 0 : bus->lane.win.cursor;
+    epoch = bus->lane.win.epoch;
+    paused = bus->lane.win.parked_paused;
     ebi_store_unlock(store);
     if (busy) return EB_EMPTY;
     rc = ebi_reader_enter(store, &db);
@@ -8340,25 +8403,25 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
 {
     eb_store *store = &bus->store;
     eb_result rc = EB_OK;
-    int pump = !bus->workers, late = deadline_ms <= ebi_mono_ms(store);
+    int pump = !bus->set.workers, late = deadline_ms <= ebi_mono_ms(store);
     int64_t left;
     EBI_HELD(&bus->store);
     if (pump && (rc = ebi_pump_enter(bus)) != EB_OK) return rc;
-    if (pump) bus->pump_until_us = ebi_us(deadline_ms);
+    if (pump) bus->pump.until_us = ebi_us(deadline_ms);
     if (pump) ebi_pump_look(bus, 1);
-    bus->drainers++;
+    bus->waiting.drainers++;
     for (;;) {
         if ((rc = ebi_pump_forked(bus)) != EB_OK) break;
-        if (bus->outcomes.head && pump) ebi_pump_flush(bus);
-        if (bus->outcomes.head && !bus->retry_at_us) { /* the keeper commits them now */
-            bus->outcome_since_us = 0;
+        if (bus->out.waiting.head && pump) ebi_pump_flush(bus);
+        if (bus->out.waiting.head && !bus->out.retry_at_us) { /* the keeper commits them now */
+            bus->out.since_us = 0;
             ebi_keeper_wake(bus);
         }
         ebi_store_unlock(store);
         rc = ebi_drained(bus);
         ebi_store_lock(store);
         if (rc == EB_OK || rc == EB_ERR_STATE) break;
-        if (bus->state != EBI_STARTED) {
+        if (bus->life.state != EBI_STARTED) {
             rc = ebi_error(EB_ERR_SHUTDOWN, "the bus is shutting down");
             break;
         }
@@ -8366,16 +8429,16 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
         rc = ebi_bus_hopeless(bus);
         if (rc != EB_OK) break;
         left = deadline_ms == INT64_MAX ? 1000 : deadline_ms - ebi_mono_ms(store);
-        if (left <= 0 && (late || !pump || !(bus->claimed.head || ebi_claim_due_now(bus)))) {
+        if (left <= 0 && (late || !pump || !(bus->lane.claimed.head || ebi_claim_due_now(bus)))) {
             rc = ebi_error(EB_ERR_TIMEOUT, "there are unfinished events");
             break;
         }
-        bus->main_run.called = 0;
+        bus->pump.run.called = 0;
         if (pump) ebi_pump_turn(bus, deadline_ms);
-        else ebi_store_wait(store, &bus->news, (left < 1000 ? left : 1000) * 1000);
-        if (left <= 0) late = bus->main_run.called; /* what is due right now was still in time */
+        else ebi_store_wait(store, &bus->waiting.news, (left < 1000 ? left : 1000) * 1000);
+        if (left <= 0) late = bus->pump.run.called; /* what is due right now was still in time */
     }
-    bus->drainers--;
+    bus->waiting.drainers--;
     if (pump) ebi_pump_done(bus);
     return rc;
 }
@@ -8443,23 +8506,23 @@ EBI_FN eb_result ebi_bus_options(eb_bus *bus, const eb_options *o)
     if (o->clock.now_ms && o->workers != EB_NONE)
         return ebi_error(EB_ERR_ARG, "options.clock needs workers = EB_NONE");
     rc = ebi_option_ms("options.handler_timeout_ms", o->handler_timeout_ms, 30000, -1,
-                       &bus->handler_timeout_ms);
+                       &bus->set.handler_timeout_ms);
     if (rc == EB_OK)
         rc = ebi_option_ms("options.shutdown_timeout_ms", o->shutdown_timeout_ms, 30000, -1,
-                           &bus->shutdown_timeout_ms);
+                           &bus->set.shutdown_timeout_ms);
     if (rc == EB_OK)
-        rc = ebi_option_ms("options.idle_poll_ms", o->idle_poll_ms, 1000, -1, &bus->idle_poll_ms);
+        rc = ebi_option_ms("options.idle_poll_ms", o->idle_poll_ms, 1000, -1, &bus->set.idle_poll_ms);
     if (rc == EB_OK)
-        rc = ebi_policy_resolve(&bus->store.allocator, &o->retry, NULL, &bus->policy);
+        rc = ebi_policy_resolve(&bus->store.allocator, &o->retry, NULL, &bus->set.policy);
     if (rc != EB_OK) return rc;
     if (o->workers != EB_NONE && (!EBI_THREADS || !sqlite3_threadsafe()))
         return ebi_error(EB_ERR_THREADS, "no threads in this build: workers = EB_NONE and eb_pump");
-    bus->workers = o->workers == EB_NONE ? 0 : o->workers == 0 ? 1 : o->workers;
+    bus->set.workers = o->workers == EB_NONE ? 0 : o->workers == 0 ? 1 : o->workers;
     bus->store.durability = o->durability;
-    bus->on_unmatched = o->on_unmatched;
-    bus->notify = o->notify;
-    bus->max_pending = o->max_pending;
-    bus->max_payload = o->max_payload_bytes ? o->max_payload_bytes : 1024 * 1024;
+    bus->set.on_unmatched = o->on_unmatched;
+    bus->set.notify = o->notify;
+    bus->set.max_pending = o->max_pending;
+    bus->set.max_payload = o->max_payload_bytes ? o->max_payload_bytes : 1024 * 1024;
     return EB_OK;
 }
 
@@ -8467,7 +8530,7 @@ EBI_FN eb_result ebi_bus_options(eb_bus *bus, const eb_options *o)
 EBI_FN void ebi_bus_limit_payload(eb_bus *bus)
 {
     size_t most = (size_t)sqlite3_limit(bus->store.writer.handle, SQLITE_LIMIT_LENGTH, -1);
-    if (bus->max_payload > most - most / 10) bus->max_payload = most - most / 10;
+    if (bus->set.max_payload > most - most / 10) bus->set.max_payload = most - most / 10;
 }
 
 /* ===========================================================================
@@ -8501,8 +8564,8 @@ EBI_FN eb_result ebi_sub_new(eb_bus *bus, const char *pattern, const eb_subscrib
     int ok = 1;
     if (!s) return ebi_error(EB_ERR_NOMEM, "out of memory");
     memset(s, 0, sizeof *s);
-    rc = ebi_option_ms("timeout_ms", o->timeout_ms, bus->handler_timeout_ms, -1, &s->timeout_ms);
-    if (rc == EB_OK) rc = ebi_policy_resolve(a, &o->retry, &bus->policy, &s->policy);
+    rc = ebi_option_ms("timeout_ms", o->timeout_ms, bus->set.handler_timeout_ms, -1, &s->timeout_ms);
+    if (rc == EB_OK) rc = ebi_policy_resolve(a, &o->retry, &bus->set.policy, &s->policy);
     if (rc == EB_OK) s->pattern = ebi_strdup(a, pattern, &ok);
     if (!ok) rc = ebi_error(EB_ERR_NOMEM, "out of memory");
     if (rc == EB_OK) ebi_subs_classify(s);
@@ -8534,8 +8597,8 @@ EBI_FN eb_result ebi_sub_insert(eb_store *store, void *arg)
     int rc, stopping, room;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     ebi_store_lock(store);
-    stopping = bus->state >= EBI_STOPPING;
-    room = ebi_subs_reserve(bus, bus->sub_count + 1);
+    stopping = bus->life.state >= EBI_STOPPING;
+    room = ebi_subs_reserve(bus, bus->subs.count + 1);
     ebi_store_unlock(store);
     if (stopping) return ebi_error(EB_ERR_SHUTDOWN, "the bus is shutting down");
     if (!room) return ebi_error(EB_ERR_NOMEM, "out of memory");
@@ -8553,7 +8616,7 @@ EBI_FN void ebi_sub_after(eb_store *store, void *arg, eb_result rc)
     EB_ASSERT(!s->removed && s->calls == 0);
     if (rc != EB_OK) return;
     ebi_subs_add(bus, s);
-    if (bus->state == EBI_STARTED) ebi_claim_welcome(bus, s->pattern);
+    if (bus->life.state == EBI_STARTED) ebi_claim_welcome(bus, s->pattern);
 }
 
 EBI_FN eb_result ebi_sub_delete(eb_store *store, void *arg)
@@ -8570,13 +8633,13 @@ EBI_FN eb_result ebi_sub_delete(eb_store *store, void *arg)
 ** be unsubscribing each other. Lock held on entry and exit. */
 EBI_FN eb_result ebi_sub_wait(eb_bus *bus, const ebi_sub *s)
 {
-    int64_t deadline = ebi_deadline(&bus->store, bus->shutdown_timeout_ms), left;
+    int64_t deadline = ebi_deadline(&bus->store, bus->set.shutdown_timeout_ms), left;
     EBI_HELD(&bus->store);
     if (ebi_inside(bus)) return EB_OK;
     while (s->calls > 0) {
         left = deadline == INT64_MAX ? 1000 : deadline - ebi_mono_ms(&bus->store);
         if (left <= 0) return ebi_error(EB_ERR_TIMEOUT, "a call of the handler is still running");
-        ebi_clock_wait(&bus->store, &bus->news, ebi_us(left));
+        ebi_clock_wait(&bus->store, &bus->waiting.news, ebi_us(left));
     }
     return EB_OK;
 }
@@ -8608,7 +8671,7 @@ EBI_FN eb_result ebi_subs_announce(eb_store *store, void *arg)
     rc = ebi_node_insert(store);
     if (rc == SQLITE_OK) rc = ebi_db_run(store, &store->writer, EBI_SQL_SUB_CLEAR);
     ebi_store_lock(store);
-    for (s = bus->subs; s && rc == SQLITE_OK; s = next) {
+    for (s = bus->subs.first; s && rc == SQLITE_OK; s = next) {
         s->keep++;
         ebi_store_unlock(store);
         rc = ebi_sub_row(store, s);
@@ -8629,9 +8692,9 @@ EBI_FN eb_result ebi_subs_announce(eb_store *store, void *arg)
 ** exit, not in between; by one thread. */
 EBI_FN void ebi_workers_join(eb_bus *bus, int keeper)
 {
-    ebi_worker **at = &bus->all_workers, *ended = NULL, *w;
+    ebi_worker **at = &bus->crew.workers, *ended = NULL, *w;
     EBI_HELD(&bus->store);
-    EB_ASSERT(bus->state != EBI_STARTED);
+    EB_ASSERT(bus->life.state != EBI_STARTED);
     while ((w = *at) != NULL) {
         if (w->run.lost) {
             at = &w->next;
@@ -8647,7 +8710,7 @@ EBI_FN void ebi_workers_join(eb_bus *bus, int keeper)
         ebi_thread_join(w->thread);
         ebi_free(&bus->store.allocator, w);
     }
-    if (keeper) ebi_thread_join(bus->keeper_thread);
+    if (keeper) ebi_thread_join(bus->crew.keeper_thread);
     ebi_store_lock(&bus->store);
 }
 
@@ -8657,24 +8720,24 @@ EBI_FN eb_result ebi_bus_begin(eb_bus *bus)
     eb_result rc = EB_OK;
     int i, ok = 1;
     ebi_store_lock(&bus->store);
-    if (bus->state != EBI_STARTING) { /* the logger has ended it, when told of the recovery */
+    if (bus->life.state != EBI_STARTING) { /* the logger has ended it, when told of the recovery */
         ebi_store_unlock(&bus->store);
         return ebi_error(EB_ERR_SHUTDOWN, "the bus is shut down");
     }
     ebi_window_forget(bus); /* the first claims find out */
     ebi_depths_forget(bus);
-    bus->state = EBI_STARTED;
-    for (i = 0; i < bus->workers && ok; i++) ok = ebi_worker_start(bus);
-    if (ok && bus->workers) ok = ebi_thread_start(&bus->keeper_thread, ebi_keeper_main, bus) == 0;
+    bus->life.state = EBI_STARTED;
+    for (i = 0; i < bus->set.workers && ok; i++) ok = ebi_worker_start(bus);
+    if (ok && bus->set.workers) ok = ebi_thread_start(&bus->crew.keeper_thread, ebi_keeper_main, bus) == 0;
     if (ok) {
-        bus->keeper_alive = bus->workers_started = bus->workers > 0;
+        bus->crew.keeper_alive = bus->crew.started = bus->set.workers > 0;
     } else { /* the workers cannot have done anything: they have not had the lock */
-        bus->state = EBI_STARTING;
-        ebi_cond_broadcast(&bus->work);
+        bus->life.state = EBI_STARTING;
+        ebi_cond_broadcast(&bus->crew.work);
         ebi_workers_join(bus, 0);
         rc = ebi_error(EB_ERR_NOMEM, "cannot start a thread");
     }
-    ebi_cond_broadcast(&bus->news);
+    ebi_cond_broadcast(&bus->waiting.news);
     ebi_store_unlock(&bus->store);
     return rc;
 }
@@ -8683,58 +8746,58 @@ EBI_FN eb_result ebi_bus_begin(eb_bus *bus)
 EBI_FN void ebi_stop_begin(eb_bus *bus)
 {
     EBI_HELD(&bus->store);
-    if (bus->state >= EBI_STOPPING) return;
-    bus->state = bus->state == EBI_OPEN ? EBI_STOPPED : EBI_STOPPING;
-    ebi_cond_broadcast(&bus->work);
-    ebi_cond_signal(&bus->keeper);
-    ebi_cond_broadcast(&bus->news);
+    if (bus->life.state >= EBI_STOPPING) return;
+    bus->life.state = bus->life.state == EBI_OPEN ? EBI_STOPPED : EBI_STOPPING;
+    ebi_cond_broadcast(&bus->crew.work);
+    ebi_cond_signal(&bus->crew.keeper);
+    ebi_cond_broadcast(&bus->waiting.news);
     ebi_waiters_hit(bus, 0, EB_EMPTY);
 }
 
 /* Waits for the end of a bus with workers. Lock held on entry and exit. */
 EBI_FN eb_result ebi_stop_threads(eb_bus *bus)
 {
-    int64_t deadline = ebi_deadline(&bus->store, bus->shutdown_timeout_ms), left;
+    int64_t deadline = ebi_deadline(&bus->store, bus->set.shutdown_timeout_ms), left;
     EBI_HELD(&bus->store);
-    EB_ASSERT(bus->workers > 0 && bus->state >= EBI_STOPPING);
-    while (bus->state != EBI_STOPPED || bus->keeper_alive) {
+    EB_ASSERT(bus->set.workers > 0 && bus->life.state >= EBI_STOPPING);
+    while (bus->life.state != EBI_STOPPED || bus->crew.keeper_alive) {
         left = deadline == INT64_MAX ? -1 : deadline - ebi_mono_ms(&bus->store);
-        if (left <= 0 && deadline != INT64_MAX && !bus->abandon) {
-            bus->abandon = 1; /* the keeper gives up on what still runs, and finishes */
-            ebi_cond_signal(&bus->keeper);
+        if (left <= 0 && deadline != INT64_MAX && !bus->life.abandon) {
+            bus->life.abandon = 1; /* the keeper gives up on what still runs, and finishes */
+            ebi_cond_signal(&bus->crew.keeper);
         }
-        ebi_store_wait(&bus->store, &bus->news, left <= 0 ? -1 : ebi_us(left));
+        ebi_store_wait(&bus->store, &bus->waiting.news, left <= 0 ? -1 : ebi_us(left));
     }
-    if (bus->workers_started && !bus->joining) {
-        bus->joining = 1;
+    if (bus->crew.started && !bus->crew.joining) {
+        bus->crew.joining = 1;
         ebi_workers_join(bus, 1);
-        bus->joined = 1;
-        ebi_cond_broadcast(&bus->news);
+        bus->crew.joined = 1;
+        ebi_cond_broadcast(&bus->waiting.news);
     }
-    while (bus->joining && !bus->joined) ebi_store_wait(&bus->store, &bus->news, -1);
-    while (bus->lost_workers > 0 && !bus->abandon) { /* those that timed out before */
+    while (bus->crew.joining && !bus->crew.joined) ebi_store_wait(&bus->store, &bus->waiting.news, -1);
+    while (bus->crew.lost > 0 && !bus->life.abandon) { /* those that timed out before */
         left = deadline == INT64_MAX ? 1000 : deadline - ebi_mono_ms(&bus->store);
-        if (left <= 0) bus->abandon = 1;
-        else ebi_store_wait(&bus->store, &bus->news, ebi_us(left));
+        if (left <= 0) bus->life.abandon = 1;
+        else ebi_store_wait(&bus->store, &bus->waiting.news, ebi_us(left));
     }
-    if (bus->lost_workers > 0)
-        return ebi_error(EB_ERR_TIMEOUT, "%d handlers are still running", bus->lost_workers);
+    if (bus->crew.lost > 0)
+        return ebi_error(EB_ERR_TIMEOUT, "%d handlers are still running", bus->crew.lost);
     return EB_OK;
 }
 
 /* The same without threads: this thread does it, or waits for the one that pumps. */
 EBI_FN eb_result ebi_stop_pump(eb_bus *bus)
 {
-    int64_t deadline = ebi_deadline(&bus->store, bus->shutdown_timeout_ms), left;
-    EB_ASSERT(bus->workers == 0 && bus->state >= EBI_STOPPING);
-    while (bus->state != EBI_STOPPED && bus->pumping) {
+    int64_t deadline = ebi_deadline(&bus->store, bus->set.shutdown_timeout_ms), left;
+    EB_ASSERT(bus->set.workers == 0 && bus->life.state >= EBI_STOPPING);
+    while (bus->life.state != EBI_STOPPED && bus->pump.active) {
         left = deadline == INT64_MAX ? 1000 : deadline - ebi_mono_ms(&bus->store);
         if (left <= 0) return ebi_error(EB_ERR_TIMEOUT, "a thread is still pumping");
-        ebi_clock_wait(&bus->store, &bus->news, ebi_us(left));
+        ebi_clock_wait(&bus->store, &bus->waiting.news, ebi_us(left));
     }
-    if (bus->state == EBI_STOPPED) return EB_OK;
-    bus->pumping = 1;
-    bus->pump_thread = ebi_thread_self();
+    if (bus->life.state == EBI_STOPPED) return EB_OK;
+    bus->pump.active = 1;
+    bus->pump.thread = ebi_thread_self();
     ebi_pump_leave(bus); /* finishes what is stopping */
     return EB_OK;
 }
@@ -8744,23 +8807,23 @@ EBI_FN void ebi_bus_free(eb_bus *bus)
 {
     eb_allocator a = bus->store.allocator;
     ebi_sub *s, *next;
-    EB_ASSERT(bus->refs <= 1 && bus->running == 0);
-    for (s = bus->subs; s; s = next) {
+    EB_ASSERT(bus->life.refs <= 1 && bus->calls.running == 0);
+    for (s = bus->subs.first; s; s = next) {
         next = s->next;
         ebi_sub_free(bus, s);
     }
-    ebi_list_free(&bus->store, &bus->outcomes);
-    ebi_list_free(&bus->store, &bus->claimed);
-    ebi_list_free(&bus->store, &bus->looks);
-    ebi_list_free(&bus->store, &bus->win.ready);
-    ebi_types_clear(bus, &bus->win.parked);
-    ebi_types_clear(bus, &bus->win.held);
-    ebi_types_clear(bus, &bus->unmatched_types);
-    if (bus->policy.schedule_ms) ebi_free(&a, bus->policy.schedule_ms);
-    ebi_free(&a, bus->by_type);
-    if (bus->conds > 0) ebi_cond_fini(&bus->work);
-    if (bus->conds > 1) ebi_cond_fini(&bus->keeper);
-    if (bus->conds > 2) ebi_cond_fini(&bus->news);
+    ebi_list_free(&bus->store, &bus->out.waiting);
+    ebi_list_free(&bus->store, &bus->lane.claimed);
+    ebi_list_free(&bus->store, &bus->lane.looks);
+    ebi_list_free(&bus->store, &bus->lane.win.ready);
+    ebi_types_clear(bus, &bus->lane.win.parked);
+    ebi_types_clear(bus, &bus->lane.win.held);
+    ebi_types_clear(bus, &bus->figures.unmatched_types);
+    if (bus->set.policy.schedule_ms) ebi_free(&a, bus->set.policy.schedule_ms);
+    ebi_free(&a, bus->subs.by_type);
+    if (bus->crew.conds > 0) ebi_cond_fini(&bus->crew.work);
+    if (bus->crew.conds > 1) ebi_cond_fini(&bus->crew.keeper);
+    if (bus->crew.conds > 2) ebi_cond_fini(&bus->waiting.news);
     ebi_store_fini(&bus->store);
     ebi_free(&a, bus);
 }
@@ -8997,14 +9060,14 @@ EBI_FN void ebi_dlq_after(eb_store *store, void *arg, eb_result rc)
     const ebi_dlq *d = (const ebi_dlq *)arg;
     eb_bus *bus = ebi_bus_of(store);
     if (rc != EB_OK || !bus) return;
-    bus->live += d->revived;
+    bus->cap.live += d->revived;
     if (d->moved) ebi_key_revoke(bus, d->moved);
-    bus->win.suspects = 1; /* one may have come to the head of its key */
-    bus->win.suspect_at = 0;
+    bus->lane.win.suspects = 1; /* one may have come to the head of its key */
+    bus->lane.win.suspect_at = 0;
     ebi_waiters_hit(bus, 0, EB_EMPTY);
     ebi_due_at(bus, 0);
-    ebi_cond_signal(&bus->work);
-    ebi_cond_broadcast(&bus->news);
+    ebi_cond_signal(&bus->crew.work);
+    ebi_cond_broadcast(&bus->waiting.news);
 }
 
 /* A new life for one dead event, if it is dead still. */
@@ -9359,7 +9422,7 @@ EBI_FN eb_result ebi_stats_counted(eb_store *store, eb_stats *out)
 EBI_FN void ebi_stats_first(eb_bus *bus)
 {
     eb_stats unused;
-    if (bus->max_pending > 0) ebi_stats_counted(&bus->store, &unused);
+    if (bus->set.max_pending > 0) ebi_stats_counted(&bus->store, &unused);
 }
 
 EBI_FN eb_result ebi_stats(eb_store *store, eb_stats *out)
@@ -9374,15 +9437,15 @@ EBI_FN eb_result ebi_stats(eb_store *store, eb_stats *out)
     if (rc != EB_OK) memset(out, 0, sizeof *out);
     if (rc != EB_OK || !bus) return rc;
     ebi_store_lock(store);
-    for (sub = bus->subs; sub; sub = sub->next) out->paused += sub->paused != 0;
-    out->unmatched = bus->unmatched;
+    for (sub = bus->subs.first; sub; sub = sub->next) out->paused += sub->paused != 0;
+    out->unmatched = bus->figures.unmatched;
     out->commits = store->commits;
-    out->lost_workers = bus->lost_workers;
-    out->published = bus->published;
-    out->delivered = bus->delivered;
-    out->failed_attempts = bus->failed_attempts;
-    out->died = bus->died;
-    out->stale = bus->stale;
+    out->lost_workers = bus->crew.lost;
+    out->published = bus->figures.published;
+    out->delivered = bus->figures.delivered;
+    out->failed_attempts = bus->figures.failed_attempts;
+    out->died = bus->figures.died;
+    out->stale = bus->figures.stale;
     ebi_store_unlock(store);
     return EB_OK;
 }
@@ -9494,12 +9557,12 @@ EB_API eb_result eb_open(eb_bus **out, const eb_options *options)
         bus->store.hooks = &ebi_bus_hooks;
         bus->store.allocator = allocator;
         bus->store.logger = logger;
-        bus->refs = bus->batch = 1;
-        bus->win.next_due_ms = bus->told_ms = INT64_MAX;
-        bus->conds += ebi_cond_init(&bus->work) == 0;
-        if (bus->conds == 1) bus->conds += ebi_cond_init(&bus->keeper) == 0;
-        if (bus->conds == 2) bus->conds += ebi_cond_init(&bus->news) == 0;
-        if (bus->conds < 3) rc = ebi_error(EB_ERR_NOMEM, "cannot make a condition");
+        bus->life.refs = bus->lane.batch = 1;
+        bus->lane.win.next_due_ms = bus->pump.told_ms = INT64_MAX;
+        bus->crew.conds += ebi_cond_init(&bus->crew.work) == 0;
+        if (bus->crew.conds == 1) bus->crew.conds += ebi_cond_init(&bus->crew.keeper) == 0;
+        if (bus->crew.conds == 2) bus->crew.conds += ebi_cond_init(&bus->waiting.news) == 0;
+        if (bus->crew.conds < 3) rc = ebi_error(EB_ERR_NOMEM, "cannot make a condition");
         if (rc == EB_OK) rc = ebi_bus_options(bus, options);
         if (rc == EB_OK) rc = ebi_store_init(&bus->store, options, 1);
         if (rc == EB_OK) ebi_bus_limit_payload(bus);
@@ -9521,12 +9584,12 @@ EB_API eb_result eb_start(eb_bus *bus)
     eb_result rc = ebi_bus_check(bus);
     if (rc != EB_OK) return rc;
     ebi_store_lock(&bus->store);
-    if (bus->state >= EBI_STOPPING) rc = ebi_error(EB_ERR_SHUTDOWN, "the bus is shut down");
-    else if (bus->state != EBI_OPEN) rc = ebi_error(EB_ERR_STATE, "the bus is started already");
-    else bus->state = EBI_STARTING;
+    if (bus->life.state >= EBI_STOPPING) rc = ebi_error(EB_ERR_SHUTDOWN, "the bus is shut down");
+    else if (bus->life.state != EBI_OPEN) rc = ebi_error(EB_ERR_STATE, "the bus is started already");
+    else bus->life.state = EBI_STARTING;
     ebi_store_unlock(&bus->store);
     if (rc != EB_OK) return rc;
-    rc = ebi_owner_lock(&bus->store, &bus->owner, 0);
+    rc = ebi_owner_lock(&bus->store, &bus->life.owner, 0);
     if (rc == EB_OK) rc = ebi_recover(bus);
     if (rc == EB_OK) rc = ebi_writer_run(&bus->store, ebi_subs_announce, NULL, NULL,
                                          EB_DURABLE_NORMAL);
@@ -9535,10 +9598,10 @@ EB_API eb_result eb_start(eb_bus *bus)
         ebi_stats_first(bus);
         return EB_OK;
     }
-    ebi_db_close(&bus->owner);
+    ebi_db_close(&bus->life.owner);
     ebi_store_lock(&bus->store);
-    bus->state = bus->state == EBI_STARTING ? EBI_OPEN : EBI_STOPPED;
-    ebi_cond_broadcast(&bus->news);
+    bus->life.state = bus->life.state == EBI_STARTING ? EBI_OPEN : EBI_STOPPED;
+    ebi_cond_broadcast(&bus->waiting.news);
     ebi_store_unlock(&bus->store);
     return rc;
 }
@@ -9551,9 +9614,9 @@ EB_API eb_result eb_shutdown(eb_bus *bus)
     if (ebi_inside(bus)) {
         ebi_stop_begin(bus);
     } else {
-        while (bus->state == EBI_STARTING) ebi_store_wait(&bus->store, &bus->news, -1);
+        while (bus->life.state == EBI_STARTING) ebi_store_wait(&bus->store, &bus->waiting.news, -1);
         ebi_stop_begin(bus);
-        rc = bus->workers ? ebi_stop_threads(bus) : ebi_stop_pump(bus);
+        rc = bus->set.workers ? ebi_stop_threads(bus) : ebi_stop_pump(bus);
     }
     ebi_store_unlock(&bus->store);
     return rc;
@@ -9581,7 +9644,7 @@ EB_API void eb_destroy(eb_bus *bus)
     ebi_db_close(&store->writer);
     ebi_writer_leave(store);
     ebi_store_lock(store);
-    last = --bus->refs == 0;
+    last = --bus->life.refs == 0;
     ebi_store_unlock(store);
     if (last) ebi_bus_free(bus);
 }
@@ -9590,8 +9653,8 @@ EB_API void eb_wake(eb_bus *bus)
 {
     if (ebi_bus_check(bus) != EB_OK) return;
     ebi_store_lock(&bus->store);
-    bus->look = 1;
-    ebi_cond_signal(&bus->keeper);
+    bus->crew.look = 1;
+    ebi_cond_signal(&bus->crew.keeper);
     ebi_store_unlock(&bus->store);
 }
 
@@ -9604,14 +9667,14 @@ EB_API eb_result eb_pump(eb_bus *bus, int64_t budget_ms, int64_t *next_ms)
     if (next_ms) *next_ms = -1;
     if (rc != EB_OK) return rc;
     if (budget_ms < EB_NONE) return ebi_error(EB_ERR_ARG, "budget_ms is negative");
-    if (bus->workers) return ebi_error(EB_ERR_STATE, "this bus has worker threads");
+    if (bus->set.workers) return ebi_error(EB_ERR_STATE, "this bus has worker threads");
     ebi_store_lock(&bus->store);
     rc = ebi_pump_enter(bus);
     if (rc == EB_OK) {
         rc = ebi_pump_some(bus, ebi_deadline(&bus->store, budget_ms));
         next = ebi_pump_next(bus);
-        bus->told_ms = next < 0 ? INT64_MAX : ebi_add(ebi_now_ms(&bus->store), next);
-        bus->notice = 0;
+        bus->pump.told_ms = next < 0 ? INT64_MAX : ebi_add(ebi_now_ms(&bus->store), next);
+        bus->pump.notice = 0;
         if (next_ms) *next_ms = next;
         ebi_pump_leave(bus);
     }
@@ -9627,7 +9690,7 @@ EB_API eb_result eb_drain(eb_bus *bus, int64_t timeout_ms)
     if (timeout_ms < EB_NONE) return ebi_error(EB_ERR_ARG, "timeout_ms is negative");
     ebi_store_lock(&bus->store);
     if (ebi_inside(bus)) rc = ebi_error(EB_ERR_STATE, "not inside a handler or logger");
-    else if (bus->state < EBI_STARTED) rc = ebi_error(EB_ERR_STATE, "the bus is not started");
+    else if (bus->life.state < EBI_STARTED) rc = ebi_error(EB_ERR_STATE, "the bus is not started");
     else rc = ebi_drain_for(bus, ebi_deadline(&bus->store, timeout_ms));
     ebi_store_unlock(&bus->store);
     ebi_notice_tell(bus);
@@ -9663,8 +9726,8 @@ EB_API eb_result eb_publish(eb_bus *bus, const char *type, const char *payload, 
     m.type = type;
     m.payload = payload;
     ebi_store_lock(&bus->store);
-    wait = bus->state == EBI_STARTED && !ebi_inside(bus);
-    pump = wait && !bus->workers;
+    wait = bus->life.state == EBI_STARTED && !ebi_inside(bus);
+    pump = wait && !bus->set.workers;
     if (pump) rc = ebi_pump_enter(bus); /* before anything is stored: a failure must mean "not" */
     ebi_store_unlock(&bus->store);
     if (rc != EB_OK) return rc;
@@ -9698,15 +9761,15 @@ EB_API eb_result eb_wait(eb_bus *bus, const char *id, int64_t timeout_ms)
         return ebi_error(EB_ERR_NOT_FOUND, "no event %.40s", id);
     }
     ebi_store_lock(&bus->store);
-    pump = !bus->workers && bus->state == EBI_STARTED;
+    pump = !bus->set.workers && bus->life.state == EBI_STARTED;
     if (ebi_inside(bus)) rc = ebi_error(EB_ERR_STATE, "not inside a handler or logger");
     else if (pump) rc = ebi_pump_enter(bus);
     if (rc == EB_OK) {
-        w.next = bus->waiters;
-        bus->waiters = &w;
-        if (bus->outcomes.head && pump) ebi_pump_flush(bus);
+        w.next = bus->waiting.first;
+        bus->waiting.first = &w;
+        if (bus->out.waiting.head && pump) ebi_pump_flush(bus);
         w.hit = 1; /* it may be over */
-        if (pump) bus->pump_until_us = ebi_us(ebi_deadline(&bus->store, timeout_ms));
+        if (pump) bus->pump.until_us = ebi_us(ebi_deadline(&bus->store, timeout_ms));
         if (pump) ebi_pump_look(bus, 1);
         rc = ebi_wait_for(bus, &w, id, ebi_deadline(&bus->store, timeout_ms), pump, 0);
         ebi_waiter_remove(bus, &w);
@@ -9839,7 +9902,7 @@ EB_API int eb_cancelled(const eb_delivery *delivery)
     if (!run || ebi_bus_check(delivery->bus) != EB_OK) return 1;
     bus = delivery->bus;
     ebi_store_lock(&bus->store);
-    yes = run->lost || bus->state >= EBI_STOPPING ||
+    yes = run->lost || bus->life.state >= EBI_STOPPING ||
           (run->deadline_us >= 0 && ebi_mono_us(&bus->store) >= run->deadline_us);
     ebi_store_unlock(&bus->store);
     return yes;

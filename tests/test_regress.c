@@ -267,14 +267,14 @@ TEST claim_does_not_overlook_what_was_published_meanwhile(void)
     T_OK(eb_publish(bus, "a", NULL, NULL));
     ebi_writer_enter(&bus->store);
     ebi_store_lock(&bus->store);
-    bus->win.disk_more = 1; /* no copy is made: events would overtake those on disk */
+    bus->lane.win.disk_more = 1; /* no copy is made: events would overtake those on disk */
     ebi_store_unlock(&bus->store);
     pthread_create(&poster, NULL, post_a, bus);
     while (t_queued(bus) < 1) sched_yield();
     ebi_store_lock(&bus->store);
-    bus->win.disk_more = 0;
-    bus->win.next_due_ms = 0; /* something may be due */
-    ebi_cond_signal(&bus->work);
+    bus->lane.win.disk_more = 0;
+    bus->lane.win.next_due_ms = 0; /* something may be due */
+    ebi_cond_signal(&bus->crew.work);
     ebi_store_unlock(&bus->store);
     while (t_queued(bus) < 2) sched_yield();
     ebi_writer_leave(&bus->store);
@@ -322,13 +322,13 @@ TEST event_claimed_in_the_commit_that_stores_it_is_there_once(void)
     T_OK(eb_publish(bus, "b", NULL, NULL));
     ebi_writer_enter(&bus->store);
     ebi_store_lock(&bus->store);
-    bus->idle -= 1000; /* nobody to be born claimed for */
+    bus->crew.idle -= 1000; /* nobody to be born claimed for */
     ebi_store_unlock(&bus->store);
     pthread_create(&poster, NULL, publish_a, bus); /* the outcome is on disk at once */
     while (t_queued(bus) < 1) sched_yield();
     ebi_store_lock(&bus->store);
-    bus->win.disk_more = 1;
-    ebi_cond_signal(&bus->work);
+    bus->lane.win.disk_more = 1;
+    ebi_cond_signal(&bus->crew.work);
     ebi_store_unlock(&bus->store);
     while (t_queued(bus) < 2) sched_yield();
     ebi_writer_leave(&bus->store);
@@ -336,7 +336,7 @@ TEST event_claimed_in_the_commit_that_stores_it_is_there_once(void)
         T_OK(eb_stats_get(eb_bus_store(bus), &stats));
     } while (stats.failed_attempts == 0);
     ebi_store_lock(&bus->store);
-    bus->idle += 1000;
+    bus->crew.idle += 1000;
     ebi_store_unlock(&bus->store);
     T_OK(eb_publish(bus, "b", NULL, NULL));
     ASSERT_EQ(1, __atomic_load_n(&calls, __ATOMIC_SEQ_CST));

@@ -295,6 +295,79 @@ TEST destroy_completes_a_shutdown_begun_inside(void)
     PASS();
 }
 
+/* ---- shutdown from inside the logger, while the bus starts ----------------------------------- */
+
+static struct {
+    eb_bus *bus;
+    int at, entries, shutdown, again;
+} says;
+
+static void shuts_down_at(const eb_log_entry *e, void *user)
+{
+    (void)user;
+    if (e->attempt == 0 || !strstr(e->error, "interrupted") || ++says.entries != says.at) return;
+    says.shutdown = (int)eb_shutdown(says.bus);
+    says.again = (int)eb_shutdown(says.bus);
+}
+
+/* A file as a process leaves it that died in a handler; two more events were set to `processing` by
+** hand, one waits. That makes three entries at the next start. */
+static void interrupted_before(const char *path)
+{
+    eb_options o = t_options(path);
+    eb_bus *bus;
+    int i;
+    o.workers = EB_NONE;
+    bus = t_open(&o);
+    for (i = 0; i < 4; i++) T_MUST(eb_post(bus, "x", NULL, NULL) == EB_OK);
+    eb_destroy(bus);
+    T_MUST(t_sql(path, "UPDATE deliveries SET status='processing',token=7,attempts=1,"
+                       "max_attempts=4 WHERE seq=1; UPDATE meta SET value=1 WHERE key='claimed_to';"
+                       "UPDATE events SET status='processing' WHERE seq IN (2,3)", NULL, 0) ==
+           SQLITE_OK);
+}
+
+TEST logger_may_shut_down_while_the_start_tells_of_the_recovery(int at)
+{
+    const char *path = t_path("starting");
+    eb_options o = t_options(path);
+    eb_bus *bus, *next;
+    eb_stats stats;
+    interrupted_before(path);
+    memset(&seen, 0, sizeof seen);
+    memset(&says, 0, sizeof says);
+    o.logger.func = shuts_down_at;
+    says.at = at;
+    says.shutdown = says.again = -99;
+    bus = says.bus = t_open(&o);
+    T_OK(eb_subscribe(bus, "*", p_record, &seen, NULL, NULL));
+    T_IS(EB_ERR_SHUTDOWN, eb_start(bus));
+    P_EQ(EB_OK, says.shutdown);
+    P_EQ(EB_OK, says.again);
+    ASSERT(says.entries >= at);
+    P_EQ(0, p_get(&seen.calls));
+    T_IS(EB_ERR_SHUTDOWN, eb_start(bus));
+    T_IS(EB_ERR_SHUTDOWN, eb_post(bus, "x", NULL, NULL));
+    T_OK(eb_stats_get(eb_bus_store(bus), &stats));
+    P_EQ(4, stats.pending + stats.processing);
+
+    o = t_options(path); /* the next one, while the first still is there, and when it is not */
+    next = t_open(&o);
+    T_OK(eb_start(next));
+    if (at & 1) T_OK(eb_shutdown(bus));
+    eb_destroy(bus);
+    eb_destroy(next);
+    next = t_open(&o);
+    T_OK(eb_subscribe(next, "*", p_record, &seen, NULL, NULL));
+    T_OK(eb_start(next));
+    T_OK(t_settle(next));
+    eb_destroy(next);
+    P_EQ(4, p_get(&seen.calls));
+    P_EQ(3, p_rows(path, "status = 'done' AND retry_count = 1 AND seq <= 3")); /* charged once */
+    P_EQ(1, p_rows(path, "status = 'done' AND retry_count = 0 AND seq = 4"));
+    PASS();
+}
+
 /* ---- a handler that does not return ---------------------------------------------------------- */
 
 static struct {
@@ -654,7 +727,9 @@ SUITE(both_drivers)
     static const char *const orders[] = {
         "",   "h",   "hh",   "s",     "sh", "shh",  "hs",  "p",  "ph",   "php",  "sp",
         "sph", "spph", "pshph", "ss", "sshs", "psp", "hp", "hsph", "phsh", "spppppppppph"};
+    char suffix[20];
     size_t i;
+    int at;
     for (i = 0; i < sizeof orders / sizeof *orders; i++) {
         greatest_set_test_suffix(orders[i][0] ? orders[i] : "nothing");
         RUN_TESTp(any_sequence_of_calls_ends_well, orders[i]);
@@ -665,6 +740,11 @@ SUITE(both_drivers)
     RUN_TEST(shutdown_waits_for_the_running_handler);
     RUN_TEST(handler_may_begin_the_shutdown);
     RUN_TEST(destroy_completes_a_shutdown_begun_inside);
+    for (at = 1; at <= 3; at++) {
+        snprintf(suffix, sizeof suffix, "entry_%d", at);
+        greatest_set_test_suffix(suffix);
+        RUN_TESTp(logger_may_shut_down_while_the_start_tells_of_the_recovery, at);
+    }
     RUN_TEST(retry_that_waits_survives_the_shutdown);
     RUN_TEST(publish_returns_when_another_thread_shuts_down);
 }

@@ -208,8 +208,8 @@ TEST shared_commit_is_synced_if_one_of_it_must_be(int claim_first)
     for (i = 0; i < 2; i++) {
         if ((i == 0) == claim_first) {
             ebi_store_lock(&bus->store);
-            bus->win.next_due_ms = 0; /* something may be due: the worker claims */
-            ebi_cond_signal(&bus->work);
+            bus->lane.win.next_due_ms = 0; /* something may be due: the worker claims */
+            ebi_cond_signal(&bus->crew.work);
             ebi_store_unlock(&bus->store);
         } else {
             T_MUST(ebi_thread_start(&poster, post_one, bus) == 0);
