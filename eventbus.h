@@ -4183,6 +4183,7 @@ enum { EBI_OUT_NONE, EBI_OUT_DONE, EBI_OUT_RETRY, EBI_OUT_DEAD, EBI_OUT_SNOOZE, 
 /* One event in memory: in ready, in claimed, behind another of its key, being run, an outcome. */
 typedef struct ebi_entry {
     struct ebi_entry *next;
+    struct ebi_lane *lane;
     int refs; /* 1, or 2 while a handler that timed out still reads it */
     size_t bytes;
     int64_t seq, token, born, created_at_ms;
@@ -4287,6 +4288,7 @@ enum { EBI_KEY_BUCKETS = 256, EBI_PASSED = 1024 };
 /* A lane: one subscription's way through the log. There is one, that of the unnamed handlers together.
 ** Written by >>lanes, >>keys and >>claims; under the lock. */
 typedef struct ebi_lane {
+    eb_bus *bus; /* immutable */
     ebi_window win;
     ebi_list claimed, starting;       /* starting: see ebi_claim_start() */
     ebi_list looks;                   /* ended events whose key is to be looked at */
@@ -4610,7 +4612,7 @@ EBI_FN int64_t ebi_column_within(sqlite3_stmt *s, int i, const char *what, int64
 }
 
 /* From a row of EBI_SQL_LOAD. NULL: *rc says why, SQLITE_CORRUPT or SQLITE_NOMEM. */
-EBI_FN ebi_entry *ebi_entry_load(eb_store *store, sqlite3_stmt *s, int *rc)
+EBI_FN ebi_entry *ebi_entry_load(ebi_lane *lane, sqlite3_stmt *s, int *rc)
 {
     eb_message m;
     ebi_entry *e;
@@ -4640,10 +4642,11 @@ EBI_FN ebi_entry *ebi_entry_load(eb_store *store, sqlite3_stmt *s, int *rc)
                   (long long)seq);
         return NULL;
     }
-    e = ebi_entry_new(store, &m, (size_t)sqlite3_column_bytes(s, 10), ebi_column(s, 14),
+    e = ebi_entry_new(&lane->bus->store, &m, (size_t)sqlite3_column_bytes(s, 10), ebi_column(s, 14),
                       ebi_column(s, 15));
     *rc = e ? SQLITE_OK : SQLITE_NOMEM;
     if (!e) return NULL;
+    e->lane = lane;
     e->seq = seq;
     e->failed = (int)failed;
     e->snoozes = (int)snoozes;
@@ -4667,13 +4670,13 @@ EBI_FN int ebi_types_has(const ebi_types *set, const char *type)
 }
 
 /* 1 if type is new to the set. Lock held. */
-EBI_FN int ebi_types_add(eb_bus *bus, ebi_types *set, const char *type)
+EBI_FN int ebi_types_add(eb_store *store, ebi_types *set, const char *type)
 {
     int ok = 1;
-    EBI_HELD(&bus->store);
+    EBI_HELD(store);
     if (ebi_types_has(set, type)) return 0;
     if (set->count < EBI_TYPES)
-        set->at[set->count] = ebi_strdup(&bus->store.allocator, type, &ok);
+        set->at[set->count] = ebi_strdup(&store->allocator, type, &ok);
     if (set->count == EBI_TYPES || !ok) {
         set->overflow = 1;
         return 0;
@@ -4681,9 +4684,9 @@ EBI_FN int ebi_types_add(eb_bus *bus, ebi_types *set, const char *type)
     set->count++;
     return 1;
 }
-EBI_FN void ebi_types_clear(eb_bus *bus, ebi_types *set)
+EBI_FN void ebi_types_clear(eb_store *store, ebi_types *set)
 {
-    while (set->count > 0) ebi_free(&bus->store.allocator, set->at[--set->count]);
+    while (set->count > 0) ebi_free(&store->allocator, set->at[--set->count]);
     set->overflow = 0;
 }
 
@@ -4832,38 +4835,38 @@ EBI_FN eb_result ebi_bus_hopeless(const eb_bus *bus)
 EBI_FN int ebi_window_lapping(const ebi_window *w) { return w->lap_end > 0; }
 
 /* Whether the lap goes on now. Who pumps wants everything looked at. */
-EBI_FN int ebi_window_lap_now(const eb_bus *bus)
+EBI_FN int ebi_window_lap_now(const ebi_lane *lane)
 {
-    const ebi_window *w = &bus->lane.win;
+    const ebi_window *w = &lane->win;
     return ebi_window_lapping(w) &&
-           (!bus->set.workers || !w->lap_busy || ebi_mono_us(&bus->store) >= w->lap_rest_us);
+           (!lane->bus->set.workers || !w->lap_busy || ebi_mono_us(&lane->bus->store) >= w->lap_rest_us);
 }
 
 /* Everything in memory that was not claimed is forgotten: the scan will read it again. Lock held.
 */
-EBI_FN void ebi_window_forget(eb_bus *bus)
+EBI_FN void ebi_window_forget(ebi_lane *lane)
 {
-    ebi_window *w = &bus->lane.win;
-    EB_ASSERT(!bus->lane.claiming || bus->store.leading);
-    ebi_list_free(&bus->store, &w->ready);
+    ebi_window *w = &lane->win;
+    EB_ASSERT(!lane->claiming || lane->bus->store.leading);
+    ebi_list_free(&lane->bus->store, &w->ready);
     w->cursor = w->suspect_at = w->lap_at = w->lap_end = w->lap_again = 0;
     w->disk_more = w->suspects = 1;
     w->next_due_ms = 0;
     w->parked_paused = 0;
     w->epoch++;
-    ebi_types_clear(bus, &w->parked);
-    ebi_types_clear(bus, &w->held);
-    memset(bus->lane.passed, 0, sizeof bus->lane.passed);
-    bus->lane.passed_to = 0;
+    ebi_types_clear(&lane->bus->store, &w->parked);
+    ebi_types_clear(&lane->bus->store, &w->held);
+    memset(lane->passed, 0, sizeof lane->passed);
+    lane->passed_to = 0;
 }
 
 /* What was parked may have somebody now: it is looked at again, from here to the end and then from
 ** the beginning to here, so that a lap that is under way is never begun anew. The new epoch puts
 ** what stands aside back into line; who still has nobody steps aside once more. Lock held. */
-EBI_FN void ebi_window_lap(eb_bus *bus)
+EBI_FN void ebi_window_lap(ebi_lane *lane)
 {
-    ebi_window *w = &bus->lane.win;
-    EBI_HELD(&bus->store);
+    ebi_window *w = &lane->win;
+    EBI_HELD(&lane->bus->store);
     w->epoch++;
     w->suspects = 1;
     w->suspect_at = 0;
@@ -4873,13 +4876,13 @@ EBI_FN void ebi_window_lap(eb_bus *bus)
     } else {
         w->lap_at = w->lap_again = 0;
         w->lap_end = w->cursor;
-        ebi_types_clear(bus, &w->parked);
-        ebi_types_clear(bus, &w->held);
+        ebi_types_clear(&lane->bus->store, &w->parked);
+        ebi_types_clear(&lane->bus->store, &w->held);
         w->parked_paused = 0;
     }
-    ebi_cond_signal(&bus->crew.work);
-    ebi_cond_broadcast(&bus->waiting.news);
-    ebi_notice(bus, 0);
+    ebi_cond_signal(&lane->bus->crew.work);
+    ebi_cond_broadcast(&lane->bus->waiting.news);
+    ebi_notice(lane->bus, 0);
 }
 
 /* The lap has come to `at`; done: to the end of its part. Lock held. */
@@ -4964,53 +4967,53 @@ EBI_FN int ebi_outcomes_take(eb_store *store)
 /* Which keys have events that were passed over: only for these somebody may wait on disk whom
 ** nothing but the end of another brings back. By hash of the key; a slot that two keys share says
 ** so. */
-EBI_FN uint64_t *ebi_passed_slot(eb_bus *bus, const char *key, uint64_t *hash)
+EBI_FN uint64_t *ebi_passed_slot(ebi_lane *lane, const char *key, uint64_t *hash)
 {
     *hash = UINT64_C(14695981039346656037);
     for (; *key; key++) *hash = (*hash ^ (unsigned char)*key) * UINT64_C(1099511628211);
     if (*hash == 0 || *hash == EBI_PASSED_MANY) *hash = 1;
-    return &bus->lane.passed[*hash % EBI_PASSED];
+    return &lane->passed[*hash % EBI_PASSED];
 }
 
 /* The event seq of this key is left on disk, in line, and no copy of it is kept. Takes the lock. */
-EBI_FN void ebi_passed_add(eb_bus *bus, const char *key, int64_t seq)
+EBI_FN void ebi_passed_add(ebi_lane *lane, const char *key, int64_t seq)
 {
     uint64_t hash, *slot;
-    ebi_store_lock(&bus->store);
-    slot = ebi_passed_slot(bus, key, &hash);
+    ebi_store_lock(&lane->bus->store);
+    slot = ebi_passed_slot(lane, key, &hash);
     *slot = *slot == 0 || *slot == hash ? hash : EBI_PASSED_MANY;
-    if (seq > bus->lane.passed_to) bus->lane.passed_to = seq;
-    ebi_store_unlock(&bus->store);
+    if (seq > lane->passed_to) lane->passed_to = seq;
+    ebi_store_unlock(&lane->bus->store);
 }
 
 /* Up to which seq events of this key may have been passed over; 0: none was. Takes the lock. */
-EBI_FN int64_t ebi_passed_to(eb_bus *bus, const char *key)
+EBI_FN int64_t ebi_passed_to(ebi_lane *lane, const char *key)
 {
     uint64_t hash, *slot;
     int64_t to;
-    ebi_store_lock(&bus->store);
-    slot = ebi_passed_slot(bus, key, &hash);
-    to = *slot == hash || *slot == EBI_PASSED_MANY ? bus->lane.passed_to : 0;
-    ebi_store_unlock(&bus->store);
+    ebi_store_lock(&lane->bus->store);
+    slot = ebi_passed_slot(lane, key, &hash);
+    to = *slot == hash || *slot == EBI_PASSED_MANY ? lane->passed_to : 0;
+    ebi_store_unlock(&lane->bus->store);
     return to;
 }
 
 /* Nobody of this key waits up to `to` any more. Takes the lock. */
-EBI_FN void ebi_passed_none(eb_bus *bus, const char *key, int64_t to)
+EBI_FN void ebi_passed_none(ebi_lane *lane, const char *key, int64_t to)
 {
     uint64_t hash, *slot;
-    ebi_store_lock(&bus->store);
-    slot = ebi_passed_slot(bus, key, &hash);
-    if (*slot == hash && bus->lane.passed_to == to) *slot = 0;
-    ebi_store_unlock(&bus->store);
+    ebi_store_lock(&lane->bus->store);
+    slot = ebi_passed_slot(lane, key, &hash);
+    if (*slot == hash && lane->passed_to == to) *slot = 0;
+    ebi_store_unlock(&lane->bus->store);
 }
 
 /* Whether an event of this key that was passed over, with a seq up to `to`, stands in line.
 ** SQLite's result. */
-EBI_FN int ebi_key_waits(eb_store *store, const char *key, int64_t to, int *waits)
+EBI_FN int ebi_key_waits(ebi_lane *lane, const char *key, int64_t to, int *waits)
 {
-    eb_bus *bus = ebi_bus_of(store);
-    int64_t passed_to = ebi_passed_to(bus, key);
+    eb_store *store = &lane->bus->store;
+    int64_t passed_to = ebi_passed_to(lane, key);
     int rc, all = to >= passed_to;
     sqlite3_stmt *s;
     *waits = 0;
@@ -5022,7 +5025,7 @@ EBI_FN int ebi_key_waits(eb_store *store, const char *key, int64_t to, int *wait
     rc = sqlite3_step(s);
     *waits = rc == SQLITE_ROW;
     sqlite3_reset(s);
-    if (rc == SQLITE_DONE && all) ebi_passed_none(bus, key, passed_to);
+    if (rc == SQLITE_DONE && all) ebi_passed_none(lane, key, passed_to);
     return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
@@ -5066,9 +5069,9 @@ EBI_FN int ebi_outcome_apply(eb_store *store, ebi_entry *e, const char *now)
     }
     if (rc != SQLITE_OK || !e->ordering_key) return rc;
     if (!over && !e->stale && e->due_ms == EBI_NOT_DUE)
-        ebi_passed_add(ebi_bus_of(store), e->ordering_key, e->seq); /* it is in line again */
+        ebi_passed_add(e->lane, e->ordering_key, e->seq); /* it is in line again */
     if (e->stale || e->alone) over = 1; /* it is no longer before the others */
-    return ebi_key_waits(store, e->ordering_key, over ? INT64_MAX : e->seq - 1, &e->look);
+    return ebi_key_waits(e->lane, e->ordering_key, over ? INT64_MAX : e->seq - 1, &e->look);
 }
 
 /* Inside the leader's transaction. */
@@ -5199,19 +5202,19 @@ EBI_FN uint32_t ebi_hash(const char *text, size_t n)
 }
 
 /* Where s hangs: in a bucket of the table, or with those that must be tried. */
-EBI_FN ebi_sub **ebi_subs_chain(eb_bus *bus, const ebi_sub *s)
+EBI_FN ebi_sub **ebi_subs_chain(ebi_subs *subs, const ebi_sub *s)
 {
-    return s->kind == EBI_SUB_GLOB ? &bus->subs.globs : &bus->subs.by_type[s->hash & bus->subs.mask];
+    return s->kind == EBI_SUB_GLOB ? &subs->globs : &subs->by_type[s->hash & subs->mask];
 }
-EBI_FN ebi_sub **ebi_subs_chain_id(eb_bus *bus, const char *id)
+EBI_FN ebi_sub **ebi_subs_chain_id(ebi_subs *subs, const char *id)
 {
-    return &bus->subs.by_id[ebi_hash(id, 36) & bus->subs.mask];
+    return &subs->by_id[ebi_hash(id, 36) & subs->mask];
 }
 
 /* Hangs s into the table. */
-EBI_FN void ebi_subs_index(eb_bus *bus, ebi_sub *s)
+EBI_FN void ebi_subs_index(ebi_subs *subs, ebi_sub *s)
 {
-    ebi_sub **at = ebi_subs_chain(bus, s), **id = ebi_subs_chain_id(bus, s->id.str);
+    ebi_sub **at = ebi_subs_chain(subs, s), **id = ebi_subs_chain_id(subs, s->id.str);
     s->next_type = *at;
     *at = s;
     s->next_id = *id;
@@ -5219,22 +5222,21 @@ EBI_FN void ebi_subs_index(eb_bus *bus, ebi_sub *s)
 }
 
 /* A table fit for count subscriptions; 0: out of memory, and nothing has changed. */
-EBI_FN int ebi_subs_reserve(eb_bus *bus, size_t count)
+EBI_FN int ebi_subs_reserve(ebi_subs *subs, const eb_allocator *a, size_t count)
 {
-    const eb_allocator *a = &bus->store.allocator;
-    size_t size = bus->subs.by_type ? bus->subs.mask + 1 : 0, wanted = size ? size : 16;
+    size_t size = subs->by_type ? subs->mask + 1 : 0, wanted = size ? size : 16;
     ebi_sub **table, *s;
     while (wanted < count) wanted *= 2;
     if (wanted == size) return 1;
     table = (ebi_sub **)ebi_alloc(a, 2 * wanted * sizeof *table);
     if (!table) return 0;
     memset(table, 0, 2 * wanted * sizeof *table);
-    ebi_free(a, bus->subs.by_type);
-    bus->subs.by_type = table;
-    bus->subs.by_id = table + wanted;
-    bus->subs.mask = wanted - 1;
-    bus->subs.globs = NULL;
-    for (s = bus->subs.first; s; s = s->next) ebi_subs_index(bus, s);
+    ebi_free(a, subs->by_type);
+    subs->by_type = table;
+    subs->by_id = table + wanted;
+    subs->mask = wanted - 1;
+    subs->globs = NULL;
+    for (s = subs->first; s; s = s->next) ebi_subs_index(subs, s);
     return 1;
 }
 
@@ -5249,39 +5251,39 @@ EBI_FN void ebi_subs_classify(ebi_sub *s)
 }
 
 /* Appends to the list and the table, which ebi_subs_reserve() has made. */
-EBI_FN void ebi_subs_add(eb_bus *bus, ebi_sub *s)
+EBI_FN void ebi_subs_add(ebi_subs *subs, ebi_sub *s)
 {
-    EB_ASSERT(bus->subs.by_type && !s->removed);
-    s->order = ++bus->subs.order;
-    s->previous = bus->subs.last;
-    if (bus->subs.last) bus->subs.last->next = s;
-    else bus->subs.first = s;
-    bus->subs.last = s;
-    bus->subs.count++;
-    if (s->kind == EBI_SUB_PREFIX) bus->subs.prefixes[s->length]++;
-    ebi_subs_index(bus, s);
+    EB_ASSERT(subs->by_type && !s->removed);
+    s->order = ++subs->order;
+    s->previous = subs->last;
+    if (subs->last) subs->last->next = s;
+    else subs->first = s;
+    subs->last = s;
+    subs->count++;
+    if (s->kind == EBI_SUB_PREFIX) subs->prefixes[s->length]++;
+    ebi_subs_index(subs, s);
 }
 
-EBI_FN void ebi_subs_remove(eb_bus *bus, ebi_sub *s)
+EBI_FN void ebi_subs_remove(ebi_subs *subs, ebi_sub *s)
 {
-    ebi_sub **at = ebi_subs_chain(bus, s), **id = ebi_subs_chain_id(bus, s->id.str);
-    EB_ASSERT(!s->removed && bus->subs.count > 0);
+    ebi_sub **at = ebi_subs_chain(subs, s), **id = ebi_subs_chain_id(subs, s->id.str);
+    EB_ASSERT(!s->removed && subs->count > 0);
     while (*at != s) at = &(*at)->next_type;
     *at = s->next_type;
     while (*id != s) id = &(*id)->next_id;
     *id = s->next_id;
     if (s->previous) s->previous->next = s->next;
-    else bus->subs.first = s->next;
+    else subs->first = s->next;
     if (s->next) s->next->previous = s->previous;
-    else bus->subs.last = s->previous;
-    if (s->kind == EBI_SUB_PREFIX) bus->subs.prefixes[s->length]--;
-    bus->subs.count--;
+    else subs->last = s->previous;
+    if (s->kind == EBI_SUB_PREFIX) subs->prefixes[s->length]--;
+    subs->count--;
     s->removed = 1;
 }
 
-EBI_FN ebi_sub *ebi_subs_find(eb_bus *bus, const char *id)
+EBI_FN ebi_sub *ebi_subs_find(ebi_subs *subs, const char *id)
 {
-    ebi_sub *s = bus->subs.by_id && strlen(id) == 36 ? *ebi_subs_chain_id(bus, id) : NULL;
+    ebi_sub *s = subs->by_id && strlen(id) == 36 ? *ebi_subs_chain_id(subs, id) : NULL;
     while (s && strcmp(s->id.str, id) != 0) s = s->next_id;
     return s;
 }
@@ -5303,33 +5305,33 @@ EBI_FN ebi_sub *ebi_subs_better(ebi_sub *best, ebi_sub *chain, int kind, const c
 }
 
 /* The next subscription after `order` that matches type, NULL: none. */
-EBI_FN ebi_sub *ebi_subs_next(const eb_bus *bus, const char *type, int64_t order)
+EBI_FN ebi_sub *ebi_subs_next(const ebi_subs *subs, const char *type, int64_t order)
 {
     uint32_t hash = EBI_HASH_START;
     ebi_sub *best = NULL;
     size_t n;
-    if (!bus->subs.by_type) return NULL;
+    if (!subs->by_type) return NULL;
     for (n = 0;; n++) {
-        if (n <= EBI_TYPE_MAX && bus->subs.prefixes[n])
-            best = ebi_subs_better(best, bus->subs.by_type[(hash + 1) & bus->subs.mask],
+        if (n <= EBI_TYPE_MAX && subs->prefixes[n])
+            best = ebi_subs_better(best, subs->by_type[(hash + 1) & subs->mask],
                                    EBI_SUB_PREFIX, type, n, order);
         if (!type[n]) break;
         hash = EBI_HASH_STEP(hash, type[n]);
     }
-    best = ebi_subs_better(best, bus->subs.by_type[hash & bus->subs.mask], EBI_SUB_TYPE, type, n,
+    best = ebi_subs_better(best, subs->by_type[hash & subs->mask], EBI_SUB_TYPE, type, n,
                            order);
-    return ebi_subs_better(best, bus->subs.globs, EBI_SUB_GLOB, type, n, order);
+    return ebi_subs_better(best, subs->globs, EBI_SUB_GLOB, type, n, order);
 }
 
 /* What an event of this type meets now. *attempts: the largest max_retries + 1 of the handlers, for
 ** recovery after a crash in one of them. */
 enum { EBI_MATCH_NONE, EBI_MATCH_YES, EBI_MATCH_PAUSED };
-EBI_FN int ebi_subs_match(const eb_bus *bus, const char *type, int *attempts)
+EBI_FN int ebi_subs_match(const ebi_subs *subs, const char *type, int *attempts)
 {
     const ebi_sub *s;
     int result = EBI_MATCH_NONE;
     *attempts = 1;
-    for (s = ebi_subs_next(bus, type, 0); s; s = ebi_subs_next(bus, type, s->order)) {
+    for (s = ebi_subs_next(subs, type, 0); s; s = ebi_subs_next(subs, type, s->order)) {
         if (s->paused) return EBI_MATCH_PAUSED;
         result = EBI_MATCH_YES;
         if (s->policy.max_retries >= *attempts) *attempts = s->policy.max_retries + 1;
@@ -5479,7 +5481,7 @@ EBI_FN int ebi_publish_birth(eb_bus *bus, const eb_message *m, int64_t seq, int6
     *born = bus->life.state == EBI_STARTED ? bus->life.incarnation : 0;
     if (bus->life.state == EBI_STARTED && due == 0) {
         const ebi_window *w = &bus->lane.win;
-        match = ebi_subs_match(bus, m->type, attempts);
+        match = ebi_subs_match(&bus->subs, m->type, attempts);
         if (match == EBI_MATCH_NONE) {
             if (bus->set.on_unmatched == EB_UNMATCHED_DONE) birth = EBI_BORN_DONE;
             if (bus->set.on_unmatched == EB_UNMATCHED_DLQ) birth = EBI_BORN_DEAD;
@@ -5576,7 +5578,7 @@ EBI_FN void ebi_unmatched_done(eb_bus *bus, const char *id, const char *type)
     int first;
     ebi_store_lock(&bus->store);
     bus->figures.unmatched++;
-    first = ebi_types_add(bus, &bus->figures.unmatched_types, type);
+    first = ebi_types_add(&bus->store, &bus->figures.unmatched_types, type);
     ebi_store_unlock(&bus->store);
     if (first)
         ebi_unmatched_warn(&bus->store, "event is done, but no handler matches its type (said "
@@ -5585,13 +5587,13 @@ EBI_FN void ebi_unmatched_done(eb_bus *bus, const char *id, const char *type)
 
 /* Before a claim of seq: recovery looks for claims only up to a mark in meta, so that a start among
 ** a million pending events need not read them all. The mark is moved in long steps. */
-EBI_FN int ebi_claim_mark(eb_bus *bus, int64_t seq)
+EBI_FN int ebi_claim_mark(ebi_lane *lane, int64_t seq)
 {
     int rc;
     EB_ASSERT(seq > 0);
-    if (seq <= bus->lead.claimed_to) return SQLITE_OK;
-    rc = ebi_step_seq(&bus->store, EBI_SQL_CLAIMED_TO, seq + EBI_CLAIM_STEP);
-    if (rc == SQLITE_OK) bus->lead.claimed_to = seq + EBI_CLAIM_STEP;
+    if (seq <= lane->bus->lead.claimed_to) return SQLITE_OK;
+    rc = ebi_step_seq(&lane->bus->store, EBI_SQL_CLAIMED_TO, seq + EBI_CLAIM_STEP);
+    if (rc == SQLITE_OK) lane->bus->lead.claimed_to = seq + EBI_CLAIM_STEP;
     return rc;
 }
 
@@ -5632,6 +5634,7 @@ EBI_FN int ebi_publish_one(eb_bus *bus, ebi_publish *p, size_t i, int64_t seq, i
         p->reserved++;
     }
     if (e) {
+        e->lane = &bus->lane;
         e->seq = seq;
         e->id = *id;
         e->token = token;
@@ -5644,7 +5647,7 @@ EBI_FN int ebi_publish_one(eb_bus *bus, ebi_publish *p, size_t i, int64_t seq, i
     if (birth == EBI_BORN_DEAD) ebi_depths_add(store, 0, 0, 1);
     else if (birth != EBI_BORN_DONE) ebi_depths_add(store, !token, token != 0, 0);
     rc = ebi_publish_log_row(store, m, seq, id, due, now);
-    if (rc == SQLITE_OK && token) rc = ebi_claim_mark(bus, seq);
+    if (rc == SQLITE_OK && token) rc = ebi_claim_mark(&bus->lane, seq);
     if (rc == SQLITE_OK && birth == EBI_BORN_DONE) return ebi_finish_insert(store, seq, 0, now);
     if (rc == SQLITE_OK)
         rc = ebi_publish_live_row(bus, m, seq, due, born, token, counted, attempts, now);
@@ -5686,7 +5689,7 @@ EBI_FN eb_result ebi_publish_last(eb_bus *bus, int64_t *seq)
     store->id_key[1] = key[1];
     if (other || *seq < bus->lane.win.cursor) {
         if (bus->lane.claiming) bus->lane.rescan = 2; /* when it is through */
-        else ebi_window_forget(bus);
+        else ebi_window_forget(&bus->lane);
         bus->lead.claimed_to = bus->cap.us = 0;
     }
     ebi_store_unlock(store);
@@ -5968,109 +5971,109 @@ EBI_FN eb_result ebi_publish_run(eb_bus *bus, const eb_message *msgs, size_t cou
 ** for any one of its rows by due_ms 0 (EBI_SQL_KEY_RING, the trigger events_update): what is due
 ** is walked too. */
 
-EBI_FN ebi_entry **ebi_key_slot(eb_bus *bus, const char *key)
+EBI_FN ebi_entry **ebi_key_slot(ebi_lane *lane, const char *key)
 {
-    ebi_entry **at = &bus->lane.keys[ebi_hash(key, strlen(key)) % EBI_KEY_BUCKETS];
+    ebi_entry **at = &lane->keys[ebi_hash(key, strlen(key)) % EBI_KEY_BUCKETS];
     while (*at && strcmp((*at)->ordering_key, key) != 0) at = &(*at)->key_next;
     return at;
 }
 
 /* The event that is under way, or behind it, with this seq; NULL: none. Lock held. */
-EBI_FN const ebi_entry *ebi_key_has(eb_bus *bus, const char *key, int64_t seq)
+EBI_FN const ebi_entry *ebi_key_has(ebi_lane *lane, const char *key, int64_t seq)
 {
-    const ebi_entry *e = *ebi_key_slot(bus, key);
-    EBI_HELD(&bus->store);
+    const ebi_entry *e = *ebi_key_slot(lane, key);
+    EBI_HELD(&lane->bus->store);
     if (!e || e->seq == seq) return e;
     for (e = e->behind; e && e->seq != seq;) e = e->next;
     return e;
 }
 
 /* A claimed event of a key: it heads it, or takes its place behind the head. Lock held. */
-EBI_FN void ebi_key_enter(eb_bus *bus, ebi_entry *e)
+EBI_FN void ebi_key_enter(ebi_lane *lane, ebi_entry *e)
 {
-    ebi_entry **at = ebi_key_slot(bus, e->ordering_key);
-    EBI_HELD(&bus->store);
+    ebi_entry **at = ebi_key_slot(lane, e->ordering_key);
+    EBI_HELD(&lane->bus->store);
     e->key_next = e->behind = NULL;
     if (!*at) {
         *at = e;
-        ebi_list_push(&bus->lane.claimed, e);
+        ebi_list_push(&lane->claimed, e);
         return;
     }
     for (at = &(*at)->behind; *at && (*at)->seq < e->seq;) at = &(*at)->next;
     e->next = *at;
     *at = e;
-    bus->lane.chained++;
+    lane->chained++;
 }
 
 /* The head is no longer under way. goes_on: the next behind it is started, else all go back to
 ** disk. Lock held. */
-EBI_FN void ebi_key_leave(eb_bus *bus, ebi_entry *head, int goes_on)
+EBI_FN void ebi_key_leave(ebi_lane *lane, ebi_entry *head, int goes_on)
 {
     ebi_entry **at, *next, *e = head->behind;
-    EBI_HELD(&bus->store);
+    EBI_HELD(&lane->bus->store);
     if (!head->ordering_key) return;
-    at = ebi_key_slot(bus, head->ordering_key);
+    at = ebi_key_slot(lane, head->ordering_key);
     if (*at != head) return; /* its claim was given up before */
     *at = head->key_next;
     head->behind = head->key_next = NULL;
     if (e && goes_on) {
-        bus->lane.chained--;
+        lane->chained--;
         e->behind = e->next;
         e->key_next = *at;
         *at = e;
-        ebi_list_push_front(&bus->lane.claimed, e);
+        ebi_list_push_front(&lane->claimed, e);
         return;
     }
     for (; e; e = next) {
         next = e->next;
-        bus->lane.chained--;
+        lane->chained--;
         e->due_ms = EBI_NOT_DUE; /* in line, not at once: behind the one that comes back */
-        ebi_outcome_push(bus, e, EBI_OUT_RELEASE);
+        ebi_outcome_push(lane->bus, e, EBI_OUT_RELEASE);
     }
 }
 
 /* An event of a key will wait, and others behind it, for as long as somebody matches it. 1: nobody
 ** does already. Lock held. */
-EBI_FN int ebi_key_comes_back(eb_bus *bus, const char *type)
+EBI_FN int ebi_key_comes_back(ebi_lane *lane, const char *type)
 {
     int attempts;
-    EBI_HELD(&bus->store);
-    if (ebi_subs_match(bus, type, &attempts) != EBI_MATCH_YES) return 1;
-    ebi_types_add(bus, &bus->lane.win.held, type);
+    EBI_HELD(&lane->bus->store);
+    if (ebi_subs_match(&lane->bus->subs, type, &attempts) != EBI_MATCH_YES) return 1;
+    ebi_types_add(&lane->bus->store, &lane->win.held, type);
     return 0;
 }
 
 /* The row of seq is somebody else's now: its claim is forgotten; if a handler has begun with it, no
 ** further one does. Lock held. */
-EBI_FN void ebi_key_revoke(eb_bus *bus, int64_t seq)
+EBI_FN void ebi_key_revoke(ebi_lane *lane, int64_t seq)
 {
     ebi_entry *e, *previous = NULL, **at;
     ebi_run *run;
     int i;
-    EBI_HELD(&bus->store);
-    for (run = bus->calls.first; run; run = run->next)
+    EBI_HELD(&lane->bus->store);
+    for (run = lane->bus->calls.first; run; run = run->next)
         if (run->entry->seq == seq) run->entry->revoked = 1;
-    for (e = bus->lane.starting.head; e; e = e->next)
+    for (e = lane->starting.head; e; e = e->next)
         if (e->seq == seq) e->revoked = 1;
-    for (e = bus->lane.win.ready.head; e && e->seq != seq; e = e->next) previous = e;
-    if (e) ebi_entry_drop(&bus->store, ebi_list_take(&bus->lane.win.ready, previous));
+    for (e = lane->win.ready.head; e && e->seq != seq; e = e->next) previous = e;
+    if (e) ebi_entry_drop(&lane->bus->store, ebi_list_take(&lane->win.ready, previous));
     previous = NULL;
-    for (e = bus->lane.claimed.head; e && e->seq != seq; e = e->next) previous = e;
+    for (e = lane->claimed.head; e && e->seq != seq; e = e->next) previous = e;
     if (e) {
-        ebi_list_take(&bus->lane.claimed, previous);
-        ebi_key_leave(bus, e, 1);
-        if (e->suspect) bus->calls.solo = 0;
-        ebi_entry_drop(&bus->store, e);
+        ebi_list_take(&lane->claimed, previous);
+        ebi_key_leave(lane, e, 1);
+        if (e->suspect) lane->bus->calls.solo = 0;
+        ebi_entry_drop(&lane->bus->store, e);
         return;
     }
-    for (i = 0; i < EBI_KEY_BUCKETS && bus->lane.chained; i++) {
-        for (e = bus->lane.keys[i]; e; e = e->key_next) {
+    for (i = 0; i < EBI_KEY_BUCKETS && lane->chained; i++) {
+        for (e = lane->keys[i]; e; e = e->key_next) {
             for (at = &e->behind; *at && (*at)->seq != seq;) at = &(*at)->next;
             if (!*at) continue;
             e = *at;
             *at = e->next;
-            bus->lane.chained--;
-            ebi_entry_drop(&bus->store, e);
+            lane->chained--;
+            ebi_entry_drop(&lane->bus->store, e);
             return;
         }
     }
@@ -6078,17 +6081,17 @@ EBI_FN void ebi_key_revoke(eb_bus *bus, int64_t seq)
 
 /* Calls func with every claimed event that no handler has begun with, until it returns 1. Lock
 ** held. */
-EBI_FN int ebi_key_each(eb_bus *bus, int (*func)(const ebi_entry *e, void *arg), void *arg)
+EBI_FN int ebi_key_each(ebi_lane *lane, int (*func)(const ebi_entry *e, void *arg), void *arg)
 {
     const ebi_entry *e, *head;
     int i;
-    EBI_HELD(&bus->store);
-    for (e = bus->lane.claimed.head; e; e = e->next)
+    EBI_HELD(&lane->bus->store);
+    for (e = lane->claimed.head; e; e = e->next)
         if (func(e, arg)) return 1;
-    for (e = bus->lane.starting.head; e; e = e->next)
+    for (e = lane->starting.head; e; e = e->next)
         if (func(e, arg)) return 1;
-    for (i = 0; i < EBI_KEY_BUCKETS && bus->lane.chained; i++)
-        for (head = bus->lane.keys[i]; head; head = head->key_next)
+    for (i = 0; i < EBI_KEY_BUCKETS && lane->chained; i++)
+        for (head = lane->keys[i]; head; head = head->key_next)
             for (e = head->behind; e; e = e->next)
                 if (func(e, arg)) return 1;
     return 0;
@@ -6112,6 +6115,7 @@ typedef struct ebi_line {
 } ebi_line;
 
 typedef struct ebi_claim {
+    ebi_lane *lane;
     /* what is asked for */
     int want;      /* so many events */
     int alone;     /* a suspect, and nothing else */
@@ -6154,12 +6158,12 @@ EBI_FN void ebi_claim_time(eb_store *store, ebi_claim *c)
     if (++c->asked % 16 == 0 && ebi_mono_us(store) - c->began_us > EBI_CLAIM_US) c->late = 1;
 }
 
-EBI_FN int ebi_claim_match(eb_bus *bus, const char *type, int *attempts)
+EBI_FN int ebi_claim_match(ebi_lane *lane, const char *type, int *attempts)
 {
     int match;
-    ebi_store_lock(&bus->store);
-    match = ebi_subs_match(bus, type, attempts);
-    ebi_store_unlock(&bus->store);
+    ebi_store_lock(&lane->bus->store);
+    match = ebi_subs_match(&lane->bus->subs, type, attempts);
+    ebi_store_unlock(&lane->bus->store);
     return match;
 }
 
@@ -6204,10 +6208,10 @@ enum {
 EBI_FN int ebi_claim_row(eb_store *store, ebi_claim *c, ebi_entry *e, int plain, int attempts,
                          int *fate)
 {
-    eb_bus *bus = ebi_bus_of(store);
+    ebi_lane *lane = c->lane;
     int rc, won;
     EB_ASSERT(attempts >= 1 && !ebi_claim_full(c));
-    e->token = ++bus->lead.next_token;
+    e->token = ++lane->bus->lead.next_token;
     e->counted = c->single || c->alone;
     rc = ebi_claim_fenced(store, c, plain ? EBI_SQL_CLAIM_PLAIN : EBI_SQL_CLAIM, e, e->counted,
                           attempts, &won);
@@ -6218,7 +6222,7 @@ EBI_FN int ebi_claim_row(eb_store *store, ebi_claim *c, ebi_entry *e, int plain,
     ebi_list_push(&c->won, e);
     c->want--;
     ebi_claim_time(store, c);
-    return ebi_claim_mark(bus, e->seq);
+    return ebi_claim_mark(lane, e->seq);
 }
 
 /* Leaves the event where it is, out of the way: nobody matches it, or its handler is paused. One
@@ -6226,15 +6230,15 @@ EBI_FN int ebi_claim_row(eb_store *store, ebi_claim *c, ebi_entry *e, int plain,
 EBI_FN int ebi_claim_park(eb_store *store, ebi_claim *c, const ebi_entry *e, int match, int plain,
                           int *fate)
 {
-    eb_bus *bus = ebi_bus_of(store);
+    ebi_lane *lane = c->lane;
     int won, rc;
     *fate = EBI_CLAIM_LEFT;
     ebi_store_lock(store);
-    ebi_types_add(bus, &bus->lane.win.parked, e->type);
-    if (ebi_subs_match(bus, e->type, &won) != match) bus->lane.rescan |= 1; /* somebody has come since */
-    if (match == EBI_MATCH_PAUSED) bus->lane.win.parked_paused = 1;
-    else if (!bus->lane.parked_said) {
-        bus->lane.parked_said = c->warn = 1;
+    ebi_types_add(&lane->bus->store, &lane->win.parked, e->type);
+    if (ebi_subs_match(&lane->bus->subs, e->type, &won) != match) lane->rescan |= 1; /* somebody has come since */
+    if (match == EBI_MATCH_PAUSED) lane->win.parked_paused = 1;
+    else if (!lane->parked_said) {
+        lane->parked_said = c->warn = 1;
         snprintf(c->unmatched_type, sizeof c->unmatched_type, "%s", e->type);
     }
     ebi_store_unlock(store);
@@ -6251,36 +6255,36 @@ EBI_FN int ebi_claim_park(eb_store *store, ebi_claim *c, const ebi_entry *e, int
 ** fenced by that. */
 EBI_FN int ebi_claim_unmatched(eb_store *store, ebi_claim *c, ebi_entry *e, int plain, int *fate)
 {
-    eb_bus *bus = ebi_bus_of(store);
-    int fresh = e->born && e->born == bus->life.incarnation && !e->failed && !e->suspect && !e->retried;
+    ebi_lane *lane = c->lane;
+    int fresh = e->born && e->born == lane->bus->life.incarnation && !e->failed && !e->suspect && !e->retried;
     int rc, gone;
     ebi_end end;
     EB_ASSERT(!e->token);
-    if (!fresh || bus->set.on_unmatched == EB_UNMATCHED_KEEP)
+    if (!fresh || lane->bus->set.on_unmatched == EB_UNMATCHED_KEEP)
         return ebi_claim_park(store, c, e, EBI_MATCH_NONE, plain, fate);
     *fate = EBI_CLAIM_OLD;
     memset(&end, 0, sizeof end);
     end.seq = e->seq;
-    end.token = bus->life.incarnation;
+    end.token = lane->bus->life.incarnation;
     end.now = c->now;
     end.error_json = ebi_no_handler_json;
-    if (bus->set.on_unmatched == EB_UNMATCHED_DLQ)
+    if (lane->bus->set.on_unmatched == EB_UNMATCHED_DLQ)
         rc = ebi_end_dead(store, &end, EBI_SQL_DIE_FRESH, EBI_SQL_DELETE_FRESH, &gone);
     else
         rc = ebi_end_run(store, EBI_SQL_DELETE_FRESH, &end, &gone);
     if (rc != SQLITE_OK || !gone) return rc;
     *fate = EBI_CLAIM_TAKEN;
-    ebi_depths_add(store, -1, 0, bus->set.on_unmatched == EB_UNMATCHED_DLQ);
+    ebi_depths_add(store, -1, 0, lane->bus->set.on_unmatched == EB_UNMATCHED_DLQ);
     c->ended++;
-    ebi_list_push(bus->set.on_unmatched == EB_UNMATCHED_DLQ ? &c->dead : &c->done, e);
-    return bus->set.on_unmatched == EB_UNMATCHED_DLQ ? SQLITE_OK
+    ebi_list_push(lane->bus->set.on_unmatched == EB_UNMATCHED_DLQ ? &c->dead : &c->done, e);
+    return lane->bus->set.on_unmatched == EB_UNMATCHED_DLQ ? SQLITE_OK
                                                  : ebi_finish_insert(store, e->seq, 0, c->now);
 }
 
 /* An event that nobody stands before. plain: its row waits for nothing. */
 EBI_FN int ebi_claim_judge(eb_store *store, ebi_claim *c, ebi_entry *e, int plain, int *fate)
 {
-    int attempts, match = ebi_claim_match(ebi_bus_of(store), e->type, &attempts);
+    int attempts, match = ebi_claim_match(c->lane, e->type, &attempts);
     EB_ASSERT(!e->token);
     if (match == EBI_MATCH_NONE) return ebi_claim_unmatched(store, c, e, plain, fate);
     if (match == EBI_MATCH_PAUSED) return ebi_claim_park(store, c, e, match, plain, fate);
@@ -6301,8 +6305,9 @@ EBI_FN int ebi_step_not_due(eb_store *store, int64_t seq, int64_t now_ms)
 /* Brings into line what find finds of a key below a number (a time, or an epoch); *changed: rows.
 ** An UPDATE with a subquery would build two temporary trees each time, for nothing in most cases.
 */
-EBI_FN int ebi_key_move(eb_store *store, int find, const char *key, int64_t number, int *changed)
+EBI_FN int ebi_key_move(ebi_lane *lane, int find, const char *key, int64_t number, int *changed)
 {
+    eb_store *store = &lane->bus->store;
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, find);
     int64_t seqs[EBI_KEY_STEP];
     int rc, n = 0, i;
@@ -6316,7 +6321,7 @@ EBI_FN int ebi_key_move(eb_store *store, int find, const char *key, int64_t numb
     sqlite3_reset(s);
     if (rc == SQLITE_ROW || rc == SQLITE_DONE) rc = SQLITE_OK;
     for (i = 0; i < n && rc == SQLITE_OK; i++) {
-        ebi_passed_add(ebi_bus_of(store), key, seqs[i]);
+        ebi_passed_add(lane, key, seqs[i]);
         rc = find == EBI_SQL_KEY_DUE ? ebi_step_not_due(store, seqs[i], number)
                                      : ebi_step_seq(store, EBI_SQL_NOT_ASIDE, seqs[i]);
     }
@@ -6325,8 +6330,9 @@ EBI_FN int ebi_key_move(eb_store *store, int find, const char *key, int64_t numb
 }
 
 /* Whether a row of this key is in somebody's hands. */
-EBI_FN int ebi_key_by_hand(eb_store *store, const char *key, int *by_hand)
+EBI_FN int ebi_key_by_hand(ebi_lane *lane, const char *key, int *by_hand)
 {
+    eb_store *store = &lane->bus->store;
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_KEY_BY_HAND);
     int rc;
     if (!s) return ebi_db_code(&store->writer);
@@ -6344,14 +6350,14 @@ EBI_FN int ebi_line_prepare(eb_store *store, ebi_claim *c, ebi_line *line)
 {
     int rc, due = 0, back = 0, by_hand = 0;
     int64_t bits;
-    rc = c->due_now ? ebi_key_move(store, EBI_SQL_KEY_DUE, line->key, c->now_ms, &due) : SQLITE_OK;
-    if (rc == SQLITE_OK) rc = ebi_key_move(store, EBI_SQL_KEY_AGAIN, line->key, c->epoch, &back);
+    rc = c->due_now ? ebi_key_move(c->lane, EBI_SQL_KEY_DUE, line->key, c->now_ms, &due) : SQLITE_OK;
+    if (rc == SQLITE_OK) rc = ebi_key_move(c->lane, EBI_SQL_KEY_AGAIN, line->key, c->epoch, &back);
     c->walked += due + back;
     if (rc == SQLITE_OK && c->apart < 0) {
         rc = ebi_db_number(store, &store->writer, EBI_SQL_ANY_APART, &bits);
         c->apart = (int)bits;
     }
-    if (rc == SQLITE_OK && (c->apart & 2)) rc = ebi_key_by_hand(store, line->key, &by_hand);
+    if (rc == SQLITE_OK && (c->apart & 2)) rc = ebi_key_by_hand(c->lane, line->key, &by_hand);
     line->to = line->mine = line->plain = 0;
     if (due == EBI_KEY_STEP || back == EBI_KEY_STEP) return rc;
     line->state = by_hand ? EBI_LINE_STOP : EBI_LINE_GO;
@@ -6369,8 +6375,9 @@ EBI_FN int ebi_line_find(eb_store *store, ebi_claim *c, const char *key, ebi_lin
 }
 
 /* The event of row seq, from disk. */
-EBI_FN ebi_entry *ebi_key_load(eb_store *store, int64_t seq, int *rc)
+EBI_FN ebi_entry *ebi_key_load(ebi_lane *lane, int64_t seq, int *rc)
 {
+    eb_store *store = &lane->bus->store;
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_LOAD_ONE);
     ebi_entry *e = NULL;
     if (!s) {
@@ -6379,7 +6386,7 @@ EBI_FN ebi_entry *ebi_key_load(eb_store *store, int64_t seq, int *rc)
     }
     sqlite3_bind_int64(s, 1, seq);
     *rc = sqlite3_step(s);
-    if (*rc == SQLITE_ROW) e = ebi_entry_load(store, s, rc);
+    if (*rc == SQLITE_ROW) e = ebi_entry_load(lane, s, rc);
     else if (*rc == SQLITE_DONE) *rc = SQLITE_CORRUPT; /* a live row without an event */
     sqlite3_reset(s);
     return e;
@@ -6391,7 +6398,7 @@ enum { EBI_KEY_GO, EBI_KEY_MINE, EBI_KEY_STOP, EBI_KEY_PASS };
 /* A row that waits for its time is waited for, unless nobody matches it: then it steps aside. */
 EBI_FN int ebi_key_waiting(eb_store *store, ebi_claim *c, int64_t seq, int *stands)
 {
-    eb_bus *bus = ebi_bus_of(store);
+    ebi_lane *lane = c->lane;
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_KEY_TYPE);
     const char *type = NULL;
     int rc, attempts, match = EBI_MATCH_YES;
@@ -6402,9 +6409,9 @@ EBI_FN int ebi_key_waiting(eb_store *store, ebi_claim *c, int64_t seq, int *stan
     if (rc == SQLITE_ROW) type = ebi_column(s, 0);
     if (type) {
         ebi_store_lock(store);
-        match = ebi_subs_match(bus, type, &attempts);
-        ebi_types_add(bus, match == EBI_MATCH_YES ? &bus->lane.win.held : &bus->lane.win.parked, type);
-        bus->lane.win.parked_paused |= match == EBI_MATCH_PAUSED;
+        match = ebi_subs_match(&lane->bus->subs, type, &attempts);
+        ebi_types_add(&lane->bus->store, match == EBI_MATCH_YES ? &lane->win.held : &lane->win.parked, type);
+        lane->win.parked_paused |= match == EBI_MATCH_PAUSED;
         ebi_store_unlock(store);
     }
     sqlite3_reset(s);
@@ -6420,14 +6427,14 @@ EBI_FN int ebi_key_waiting(eb_store *store, ebi_claim *c, int64_t seq, int *stan
 EBI_FN int ebi_key_stands(eb_store *store, ebi_claim *c, const char *key, sqlite3_stmt *row,
                           int *stands)
 {
-    eb_bus *bus = ebi_bus_of(store);
+    ebi_lane *lane = c->lane;
     int64_t seq = sqlite3_column_int64(row, 0), token = sqlite3_column_int64(row, 1);
     const ebi_entry *mine;
     *stands = EBI_KEY_STOP;
     if (sqlite3_column_type(row, 1) != SQLITE_NULL) {
         ebi_store_lock(store);
-        mine = ebi_key_has(bus, key, seq);
-        if ((mine && mine->token == token) || (token > c->token && token <= bus->lead.next_token))
+        mine = ebi_key_has(lane, key, seq);
+        if ((mine && mine->token == token) || (token > c->token && token <= lane->bus->lead.next_token))
             *stands = EBI_KEY_MINE; /* under way, or won in this very transaction */
         ebi_store_unlock(store);
         return SQLITE_OK;
@@ -6454,7 +6461,7 @@ EBI_FN int ebi_key_judge(eb_store *store, ebi_claim *c, ebi_entry *e, int64_t se
         if (fate == EBI_CLAIM_TAKEN) *own = e;
         if (rc != SQLITE_OK || fate != EBI_CLAIM_OLD) return rc;
     }
-    e = ebi_key_load(store, seq, &rc);
+    e = ebi_key_load(c->lane, seq, &rc);
     if (!e) return rc;
     rc = ebi_claim_judge(store, c, e, plain, &fate);
     EB_ASSERT(rc != SQLITE_OK || fate != EBI_CLAIM_OLD); /* read in this very transaction */
@@ -6523,7 +6530,7 @@ EBI_FN int ebi_key_walk(eb_store *store, ebi_claim *c, ebi_entry *e, int *taken,
     /* Whoever was passed over is brought back by the end of another of its key: if none is under
     ** way, now. */
     if (rc == SQLITE_OK && line->state == EBI_LINE_GO && line->mine == 0 && !c->alone)
-        rc = ebi_line_walk(store, c, line, NULL, ebi_passed_to(ebi_bus_of(store), line->key),
+        rc = ebi_line_walk(store, c, line, NULL, ebi_passed_to(c->lane, line->key),
                            taken);
     if (rc != SQLITE_OK || *taken) return rc;
     if (c->alone) /* a head that is no suspect, or who stood behind one that is gone: others do */
@@ -6531,7 +6538,7 @@ EBI_FN int ebi_key_walk(eb_store *store, ebi_claim *c, ebi_entry *e, int *taken,
     else if (line->state == EBI_LINE_GO && ebi_claim_full(c))
         *again = line->mine == 0 || (copy && line->to < e->seq);
     if (*again || !copy) return rc;
-    ebi_passed_add(ebi_bus_of(store), e->ordering_key, e->seq);
+    ebi_passed_add(c->lane, e->ordering_key, e->seq);
     return ebi_step_not_due(store, e->seq, c->now_ms); /* in line is enough: it is brought back */
 }
 
@@ -6561,7 +6568,7 @@ EBI_FN int ebi_claim_read(eb_store *store, ebi_claim *c, sqlite3_stmt *s, ebi_li
     int rc = SQLITE_DONE;
     while (list->bytes + c->won.bytes < EB_READY_BYTES && !c->late &&
            (rc = sqlite3_step(s)) == SQLITE_ROW) {
-        e = ebi_entry_load(store, s, &rc);
+        e = ebi_entry_load(c->lane, s, &rc);
         if (!e && list->head) rc = SQLITE_ROW; /* what can be read still runs */
         if (!e) break;
         ebi_list_push(list, e);
@@ -6606,7 +6613,7 @@ EBI_FN int ebi_claim_suspect(eb_store *store, ebi_claim *c)
     sqlite3_bind_int64(s, 1, c->suspect_at);
     sqlite3_bind_int64(s, 2, c->epoch);
     rc = sqlite3_step(s);
-    if (rc == SQLITE_ROW) e = ebi_entry_load(store, s, &rc);
+    if (rc == SQLITE_ROW) e = ebi_entry_load(c->lane, s, &rc);
     sqlite3_reset(s);
     if (rc == SQLITE_DONE) return SQLITE_OK; /* suspects stays 0: that was all */
     if (!e) return rc;
@@ -6641,7 +6648,7 @@ EBI_FN int ebi_claim_rows(eb_store *store, ebi_claim *c, int64_t from, int64_t t
                           int *more)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_SCAN);
-    eb_bus *bus = ebi_bus_of(store);
+    ebi_lane *lane = c->lane;
     ebi_entry *e;
     const char *type;
     int rc = SQLITE_DONE, n = 0, attempts, fate, room = EB_READY_MAX / 4 > 0 ? EB_READY_MAX / 4 : 1;
@@ -6656,9 +6663,9 @@ EBI_FN int ebi_claim_rows(eb_store *store, ebi_claim *c, int64_t from, int64_t t
            c->loaded.bytes + c->won.bytes < EB_READY_BYTES) {
         n++;
         type = ebi_column(s, 9);
-        if (type && sqlite3_column_int64(s, 3) != bus->life.incarnation &&
+        if (type && sqlite3_column_int64(s, 3) != lane->bus->life.incarnation &&
             sqlite3_column_type(s, 12) == SQLITE_NULL && strlen(type) <= EBI_TYPE_MAX &&
-            ebi_claim_match(bus, type, &attempts) == EBI_MATCH_NONE) {
+            ebi_claim_match(lane, type, &attempts) == EBI_MATCH_NONE) {
             ebi_entry parked; /* found on disk, nobody matches, no key: no copy is needed */
             memset(&parked, 0, sizeof parked);
             parked.type = type;
@@ -6666,7 +6673,7 @@ EBI_FN int ebi_claim_rows(eb_store *store, ebi_claim *c, int64_t from, int64_t t
             *at = sqlite3_column_int64(s, 0);
             continue;
         }
-        e = ebi_entry_load(store, s, &rc);
+        e = ebi_entry_load(c->lane, s, &rc);
         if (!e && n > 1) rc = SQLITE_ROW; /* what can be read still runs */
         if (!e) break;
         *at = e->seq;
@@ -6681,7 +6688,7 @@ EBI_FN int ebi_claim_rows(eb_store *store, ebi_claim *c, int64_t from, int64_t t
 /* Reads what is above the cursor, else goes on with the lap. */
 EBI_FN int ebi_claim_scan(eb_store *store, ebi_claim *c)
 {
-    ebi_window *w = &ebi_bus_of(store)->lane.win;
+    ebi_window *w = &c->lane->win;
     int rc, more;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     if (!c->more && c->lap_end > 0) {
@@ -6755,41 +6762,41 @@ EBI_FN eb_result ebi_claim_func(eb_store *store, void *arg)
 
 /* Lock held, after a commit that failed, its own fault or not: the rows are as they were, or
 ** ebi_claims_resync() will find them. */
-EBI_FN void ebi_claim_lost(eb_bus *bus, ebi_claim *c)
+EBI_FN void ebi_claim_lost(ebi_lane *lane, ebi_claim *c)
 {
-    eb_store *store = &bus->store;
-    EBI_HELD(&bus->store);
+    eb_store *store = &lane->bus->store;
+    EBI_HELD(&lane->bus->store);
     ebi_list_free(store, &c->won);
     ebi_list_free(store, &c->dead);
     ebi_list_free(store, &c->done);
     ebi_list_free(store, &c->loaded);
     ebi_list_free(store, &c->queue);
     ebi_list_append(&c->looks, &c->again);
-    ebi_list_append(&bus->lane.looks, &c->looks);
-    ebi_window_forget(bus);
+    ebi_list_append(&lane->looks, &c->looks);
+    ebi_window_forget(lane);
 }
 
 /* Lock held, after the commit. */
 EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
 {
     ebi_claim *c = (ebi_claim *)arg;
-    eb_bus *bus = ebi_bus_of(store);
-    ebi_window *w = &bus->lane.win;
+    ebi_lane *lane = c->lane;
+    ebi_window *w = &lane->win;
     ebi_entry *e;
     ebi_list younger;
     EBI_HELD(store);
     EBI_LEADS(store);
-    EB_ASSERT(bus->lane.claiming);
-    bus->lane.claim_rc = rc < 0 ? rc : EB_OK;
+    EB_ASSERT(lane->claiming);
+    lane->claim_rc = rc < 0 ? rc : EB_OK;
     if (rc != EB_OK) {
-        ebi_claim_lost(bus, c);
-        if (rc < 0) ebi_bus_backoff(bus);
+        ebi_claim_lost(lane, c);
+        if (rc < 0) ebi_bus_backoff(lane->bus);
         return;
     }
     if (c->looked && c->next_due_ms <= c->now_ms && !c->won.head && !c->ended && !c->waits)
-        ebi_bus_backoff(bus); /* due, but cannot be read: a damaged file. Do not spin. */
+        ebi_bus_backoff(lane->bus); /* due, but cannot be read: a damaged file. Do not spin. */
     else
-        bus->out.backoff_ms = bus->out.retry_at_us = 0;
+        lane->bus->out.backoff_ms = lane->bus->out.retry_at_us = 0;
     if (c->cursor > w->cursor) w->cursor = c->cursor;
     w->disk_more |= c->more;
     w->next_due_ms = c->next_due_ms;
@@ -6798,139 +6805,140 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
         w->lap_busy = 0;
     }
     if (c->lap_slice && c->epoch == w->epoch) ebi_window_lapped(w, c->lap_at, c->lapped);
-    if (ebi_window_lapping(w)) ebi_keeper_by(bus, w->lap_rest_us);
+    if (ebi_window_lapping(w)) ebi_keeper_by(lane->bus, w->lap_rest_us);
     w->suspect_at = c->suspect_at;
     if (c->alone) w->suspects = c->suspects;
     else if (c->suspects) w->suspects = 1, w->suspect_at = 0;
-    if (c->ended) ebi_waiters_hit(bus, 0, EB_EMPTY);
-    bus->figures.failed_attempts += c->dead.count;
-    bus->figures.died += c->dead.count;
-    bus->cap.live -= c->ended;
+    if (c->ended) ebi_waiters_hit(lane->bus, 0, EB_EMPTY);
+    lane->bus->figures.failed_attempts += c->dead.count;
+    lane->bus->figures.died += c->dead.count;
+    lane->bus->cap.live -= c->ended;
     while ((e = ebi_list_pop(&c->won)) != NULL) {
-        if (e->suspect) bus->calls.solo = 1;
-        if (e->ordering_key) ebi_key_enter(bus, e);
-        else ebi_list_push(&bus->lane.claimed, e);
+        if (e->suspect) lane->bus->calls.solo = 1;
+        if (e->ordering_key) ebi_key_enter(lane, e);
+        else ebi_list_push(&lane->claimed, e);
     }
     ebi_list_append(&c->looks, &c->again);
-    ebi_list_append(&bus->lane.looks, &c->looks);
+    ebi_list_append(&lane->looks, &c->looks);
     younger = w->ready; /* published meanwhile */
     memset(&w->ready, 0, sizeof w->ready);
     ebi_list_append(&w->ready, &c->queue);
     ebi_list_append(&w->ready, &c->loaded);
     ebi_list_append(&w->ready, &younger);
-    if (w->next_due_ms != INT64_MAX) ebi_keeper_wake(bus);
-    ebi_cond_broadcast(&bus->waiting.news);
+    if (w->next_due_ms != INT64_MAX) ebi_keeper_wake(lane->bus);
+    ebi_cond_broadcast(&lane->bus->waiting.news);
 }
 
 /* What the next claim should be of. A suspect runs alone: nothing else of this process runs with
 ** it, and nothing is claimed before it is through. Then the others have as long as it took; so
 ** suspects neither wait for ever nor stop the rest. Lock held. */
 enum { EBI_CLAIM_NOTHING, EBI_CLAIM_SUSPECT, EBI_CLAIM_OTHERS };
-EBI_FN int ebi_claim_what(eb_bus *bus)
+EBI_FN int ebi_claim_what(ebi_lane *lane)
 {
-    const ebi_window *w = &bus->lane.win;
+    const ebi_window *w = &lane->win;
     int others, busy;
-    if (bus->life.state != EBI_STARTED || bus->lane.claiming || bus->calls.solo) return EBI_CLAIM_NOTHING;
-    if (bus->out.retry_at_us && ebi_mono_us(&bus->store) < bus->out.retry_at_us) return EBI_CLAIM_NOTHING;
-    others = w->ready.head || w->disk_more || bus->lane.looks.head || ebi_window_lap_now(bus) ||
-             w->next_due_ms <= ebi_now_ms(&bus->store);
+    if (lane->bus->life.state != EBI_STARTED || lane->claiming || lane->bus->calls.solo) return EBI_CLAIM_NOTHING;
+    if (lane->bus->out.retry_at_us && ebi_mono_us(&lane->bus->store) < lane->bus->out.retry_at_us) return EBI_CLAIM_NOTHING;
+    others = w->ready.head || w->disk_more || lane->looks.head || ebi_window_lap_now(lane) ||
+             w->next_due_ms <= ebi_now_ms(&lane->bus->store);
     if (!w->suspects) return others ? EBI_CLAIM_OTHERS : EBI_CLAIM_NOTHING;
-    busy = bus->calls.running || bus->lane.claimed.head || bus->lane.chained;
-    if (others && ebi_mono_us(&bus->store) < w->rest_us) return EBI_CLAIM_OTHERS;
+    busy = lane->bus->calls.running || lane->claimed.head || lane->chained;
+    if (others && ebi_mono_us(&lane->bus->store) < w->rest_us) return EBI_CLAIM_OTHERS;
     return busy ? EBI_CLAIM_NOTHING : EBI_CLAIM_SUSPECT;
 }
-EBI_FN int ebi_claim_due_now(eb_bus *bus) { return ebi_claim_what(bus) != EBI_CLAIM_NOTHING; }
+EBI_FN int ebi_claim_due_now(ebi_lane *lane) { return ebi_claim_what(lane) != EBI_CLAIM_NOTHING; }
 
 /* What a claim begins with. Lock held. */
-EBI_FN void ebi_claim_init(eb_bus *bus, ebi_claim *c)
+EBI_FN void ebi_claim_init(ebi_lane *lane, ebi_claim *c)
 {
-    ebi_window *w = &bus->lane.win;
-    int under_way = bus->lane.claimed.count + bus->lane.chained;
-    EBI_HELD(&bus->store);
+    ebi_window *w = &lane->win;
+    int under_way = lane->claimed.count + lane->chained;
+    EBI_HELD(&lane->bus->store);
     memset(c, 0, sizeof *c);
-    c->alone = ebi_claim_what(bus) == EBI_CLAIM_SUSPECT;
-    c->want = c->alone ? 1 : bus->calls.running || under_way ? bus->lane.batch - under_way : bus->lane.batch;
+    c->lane = lane;
+    c->alone = ebi_claim_what(lane) == EBI_CLAIM_SUSPECT;
+    c->want = c->alone ? 1 : lane->bus->calls.running || under_way ? lane->batch - under_way : lane->batch;
     if (c->want < 1) c->want = 1;
     c->single = c->want == 1;
     c->apart = -1;
     c->cursor = w->cursor;
     c->epoch = w->epoch;
     c->lap_at = w->lap_at;
-    c->lap_end = ebi_window_lap_now(bus) ? w->lap_end : 0;
+    c->lap_end = ebi_window_lap_now(lane) ? w->lap_end : 0;
     c->suspect_at = w->suspect_at;
     c->next_due_ms = w->next_due_ms;
     if (c->alone) return;
     c->more = w->disk_more; /* taken, not copied: a publisher may set it again meanwhile */
     w->disk_more = 0;
-    c->due_first = bus->lane.turn ^= 1;
+    c->due_first = lane->turn ^= 1;
     ebi_list_append(&c->queue, &w->ready);
-    ebi_list_append(&c->looks, &bus->lane.looks);
+    ebi_list_append(&c->looks, &lane->looks);
 }
 
 /* Tells the log what a claim came upon. No lock held. */
-EBI_FN void ebi_claim_say(eb_bus *bus, ebi_claim *c)
+EBI_FN void ebi_claim_say(ebi_lane *lane, ebi_claim *c)
 {
     ebi_entry *e;
-    for (e = c->dead.head; e; e = e->next) ebi_unmatched_died(&bus->store, e->id.str, e->type);
-    for (e = c->done.head; e; e = e->next) ebi_unmatched_done(bus, e->id.str, e->type);
-    ebi_list_free(&bus->store, &c->dead);
-    ebi_list_free(&bus->store, &c->done);
+    for (e = c->dead.head; e; e = e->next) ebi_unmatched_died(&lane->bus->store, e->id.str, e->type);
+    for (e = c->done.head; e; e = e->next) ebi_unmatched_done(lane->bus, e->id.str, e->type);
+    ebi_list_free(&lane->bus->store, &c->dead);
+    ebi_list_free(&lane->bus->store, &c->done);
     if (c->warn)
-        ebi_unmatched_warn(&bus->store, "events wait: no handler matches their type (said once)",
+        ebi_unmatched_warn(&lane->bus->store, "events wait: no handler matches their type (said once)",
                            NULL, c->unmatched_type);
 }
 
 /* Claims the next events in one commit, shared with whatever else is queued. Lock held on entry and
 ** exit, not in between; `claiming` keeps others from doing the same. */
-EBI_FN void ebi_claim_some(eb_bus *bus)
+EBI_FN void ebi_claim_some(ebi_lane *lane)
 {
-    eb_store *store = &bus->store;
+    eb_store *store = &lane->bus->store;
     ebi_claim c;
     ebi_req r;
     eb_result rc;
-    EBI_HELD(&bus->store);
-    EB_ASSERT(!bus->lane.claiming);
-    ebi_claim_init(bus, &c);
-    bus->lane.claiming = 1;
+    EBI_HELD(&lane->bus->store);
+    EB_ASSERT(!lane->claiming);
+    ebi_claim_init(lane, &c);
+    lane->claiming = 1;
     ebi_store_unlock(store);
-    ebi_req_init(&r, ebi_claim_func, ebi_claim_after, &c, EB_DURABLE_NORMAL, ebi_bus_until(bus));
+    ebi_req_init(&r, ebi_claim_func, ebi_claim_after, &c, EB_DURABLE_NORMAL, ebi_bus_until(lane->bus));
     r.once = 1;
     rc = ebi_writer_commit(store, &r);
     ebi_store_lock(store);
-    bus->lane.claiming = 0;
-    if (bus->lane.rescan == 2) ebi_window_forget(bus);
-    else if (bus->lane.rescan) ebi_window_lap(bus);
-    bus->lane.rescan = 0;
-    bus->waiting.saying++; /* eb_drain comes after what there is to say */
-    ebi_cond_broadcast(&bus->waiting.news);
+    lane->claiming = 0;
+    if (lane->rescan == 2) ebi_window_forget(lane);
+    else if (lane->rescan) ebi_window_lap(lane);
+    lane->rescan = 0;
+    lane->bus->waiting.saying++; /* eb_drain comes after what there is to say */
+    ebi_cond_broadcast(&lane->bus->waiting.news);
     ebi_store_unlock(store);
     if (rc < 0) ebi_log_note(store, EB_LOG_ERROR, "cannot claim events", ebi_error_text);
-    ebi_claim_say(bus, &c); /* only now: a logger may publish */
+    ebi_claim_say(lane, &c); /* only now: a logger may publish */
     ebi_store_lock(store);
-    if (--bus->waiting.saying == 0 && bus->waiting.drainers) ebi_cond_broadcast(&bus->waiting.news);
+    if (--lane->bus->waiting.saying == 0 && lane->bus->waiting.drainers) ebi_cond_broadcast(&lane->bus->waiting.news);
 }
 
 /* Whether a subscription that came, or went, changes what was decided about the types in set: then
 ** what was passed over is looked at again. Lock held. */
-EBI_FN void ebi_claim_reconsider(eb_bus *bus, const char *pattern, const ebi_types *set)
+EBI_FN void ebi_claim_reconsider(ebi_lane *lane, const char *pattern, const ebi_types *set)
 {
     int i, wanted = set->overflow;
-    EBI_HELD(&bus->store);
+    EBI_HELD(&lane->bus->store);
     for (i = 0; i < set->count && !wanted; i++) wanted = ebi_glob(pattern, set->at[i]);
-    if (wanted && bus->lane.claiming) bus->lane.rescan |= 1; /* when it is through */
-    else if (wanted) ebi_window_lap(bus);
+    if (wanted && lane->claiming) lane->rescan |= 1; /* when it is through */
+    else if (wanted) ebi_window_lap(lane);
 }
 
 /* It came, or came back: is it for something that was parked? */
-EBI_FN void ebi_claim_welcome(eb_bus *bus, const char *pattern)
+EBI_FN void ebi_claim_welcome(ebi_lane *lane, const char *pattern)
 {
-    ebi_claim_reconsider(bus, pattern, &bus->lane.win.parked);
+    ebi_claim_reconsider(lane, pattern, &lane->win.parked);
 }
 
 /* It went, or was paused: did something wait for it, and others behind that? */
-EBI_FN void ebi_claim_farewell(eb_bus *bus, const char *pattern)
+EBI_FN void ebi_claim_farewell(ebi_lane *lane, const char *pattern)
 {
-    if (bus->life.state == EBI_STARTED) ebi_claim_reconsider(bus, pattern, &bus->lane.win.held);
+    if (lane->bus->life.state == EBI_STARTED) ebi_claim_reconsider(lane, pattern, &lane->win.held);
 }
 
 /* ---- what starts ---- */
@@ -6938,15 +6946,15 @@ EBI_FN void ebi_claim_farewell(eb_bus *bus, const char *pattern)
 /* Whether e, claimed but not started, has to wait after all: something has come due since, or is
 ** wanted by somebody since, and stands before it in the line of its key. Asked only when that may
 ** be. Lock held on entry and exit, not in between. */
-EBI_FN int ebi_key_yields(eb_bus *bus, const ebi_entry *e)
+EBI_FN int ebi_key_yields(ebi_lane *lane, const ebi_entry *e)
 {
-    eb_store *store = &bus->store;
-    int64_t now_ms = ebi_now_ms(store), epoch = bus->lane.win.epoch + (bus->lane.rescan != 0);
+    eb_store *store = &lane->bus->store;
+    int64_t now_ms = ebi_now_ms(store), epoch = lane->win.epoch + (lane->rescan != 0);
     ebi_db *db;
     sqlite3_stmt *s;
     int rc = SQLITE_DONE;
-    EBI_HELD(&bus->store);
-    if (!e->ordering_key || (e->epoch == epoch && bus->lane.win.next_due_ms > now_ms)) return 0;
+    EBI_HELD(&lane->bus->store);
+    if (!e->ordering_key || (e->epoch == epoch && lane->win.next_due_ms > now_ms)) return 0;
     ebi_store_unlock(store);
     s = ebi_reader_enter(store, &db) == EB_OK ? ebi_db_stmt(store, db, EBI_SQL_KEY_BEFORE) : NULL;
     if (s) {
@@ -6964,29 +6972,29 @@ EBI_FN int ebi_key_yields(eb_bus *bus, const ebi_entry *e)
 
 /* e was claimed, but does not start: it goes back to its place, or is somebody else's already. Lock
 ** held. */
-EBI_FN void ebi_claim_undo(eb_bus *bus, ebi_entry *e)
+EBI_FN void ebi_claim_undo(ebi_lane *lane, ebi_entry *e)
 {
-    EBI_HELD(&bus->store);
-    ebi_key_leave(bus, e, e->revoked);
-    if (e->suspect) bus->calls.solo = 0;
+    EBI_HELD(&lane->bus->store);
+    ebi_key_leave(lane, e, e->revoked);
+    if (e->suspect) lane->bus->calls.solo = 0;
     e->due_ms = EBI_NOT_DUE;
-    if (e->revoked) ebi_entry_drop(&bus->store, e);
-    else ebi_outcome_push(bus, e, EBI_OUT_RELEASE);
+    if (e->revoked) ebi_entry_drop(&lane->bus->store, e);
+    else ebi_outcome_push(lane->bus, e, EBI_OUT_RELEASE);
 }
 
 /* The next event whose handlers are to be called, NULL: none is claimed. Lock held on entry and
 ** exit, perhaps not in between: until it is decided, the event is in bus->lane.starting. */
-EBI_FN ebi_entry *ebi_claim_start(eb_bus *bus)
+EBI_FN ebi_entry *ebi_claim_start(ebi_lane *lane)
 {
     ebi_entry *e, *at, *previous;
-    EBI_HELD(&bus->store);
-    while ((e = ebi_list_pop(&bus->lane.claimed)) != NULL) {
-        ebi_list_push(&bus->lane.starting, e);
-        e->alone = ebi_key_yields(bus, e);
-        for (previous = NULL, at = bus->lane.starting.head; at != e; at = at->next) previous = at;
-        ebi_list_take(&bus->lane.starting, previous);
-        if (!e->alone && !e->revoked && bus->life.state == EBI_STARTED) return e;
-        ebi_claim_undo(bus, e);
+    EBI_HELD(&lane->bus->store);
+    while ((e = ebi_list_pop(&lane->claimed)) != NULL) {
+        ebi_list_push(&lane->starting, e);
+        e->alone = ebi_key_yields(lane, e);
+        for (previous = NULL, at = lane->starting.head; at != e; at = at->next) previous = at;
+        ebi_list_take(&lane->starting, previous);
+        if (!e->alone && !e->revoked && lane->bus->life.state == EBI_STARTED) return e;
+        ebi_claim_undo(lane, e);
     }
     return NULL;
 }
@@ -7010,7 +7018,7 @@ EBI_FN int ebi_token_held(eb_bus *bus, int64_t token)
         if (e->token == token) return 1;
     for (r = bus->calls.first; r; r = r->next)
         if (r->entry && !r->lost && r->entry->token == token) return 1;
-    return token == bus->calls.timed_out || ebi_key_each(bus, ebi_claim_is_token, &token);
+    return token == bus->calls.timed_out || ebi_key_each(&bus->lane, ebi_claim_is_token, &token);
 }
 
 /* After the connection was opened anew: rows claimed in a commit whose end is unknown have a token
@@ -7052,7 +7060,7 @@ EBI_FN eb_result ebi_claims_resync(eb_store *store)
     }
     ebi_store_lock(store);
     if (bus->lane.claiming) bus->lane.rescan = 2;
-    else ebi_window_forget(bus);
+    else ebi_window_forget(&bus->lane);
     ebi_depths_forget(bus);
     bus->lane.win.disk_more = bus->lane.win.suspects = 1;
     bus->lane.win.next_due_ms = 0;
@@ -7078,17 +7086,17 @@ EBI_FN int ebi_held_add(const ebi_entry *e, void *arg)
 
 /* Another process changed something: of a claimed event that an operator gave up no handler starts.
 ** By the leader, no lock held. */
-EBI_FN void ebi_claims_check(eb_bus *bus)
+EBI_FN void ebi_claims_check(ebi_lane *lane)
 {
-    eb_store *store = &bus->store;
+    eb_store *store = &lane->bus->store;
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_TOKEN);
     ebi_held held;
     const ebi_run *run;
     int i, rc;
     held.count = 0;
     ebi_store_lock(store);
-    ebi_key_each(bus, ebi_held_add, &held);
-    for (run = bus->calls.first; run && held.count < EBI_HELD_MAX; run = run->next)
+    ebi_key_each(lane, ebi_held_add, &held);
+    for (run = lane->bus->calls.first; run && held.count < EBI_HELD_MAX; run = run->next)
         ebi_held_add(run->entry, &held);
     ebi_store_unlock(store);
     for (i = 0; i < held.count && s; i++) {
@@ -7098,7 +7106,7 @@ EBI_FN void ebi_claims_check(eb_bus *bus)
         sqlite3_reset(s);
         if (rc != SQLITE_DONE) continue;
         ebi_store_lock(store);
-        ebi_key_revoke(bus, held.seq[i]);
+        ebi_key_revoke(lane, held.seq[i]);
         ebi_store_unlock(store);
     }
 }
@@ -7330,19 +7338,19 @@ EBI_FN eb_result ebi_recover(eb_bus *bus)
 ** >>attempts   Running the handlers of one event                    [private]
 ** ======================================================================== */
 
-EBI_FN void ebi_sub_free(eb_bus *bus, ebi_sub *s)
+EBI_FN void ebi_sub_free(eb_store *store, ebi_sub *s)
 {
-    if (s->policy.schedule_ms) ebi_free(&bus->store.allocator, s->policy.schedule_ms);
-    ebi_free(&bus->store.allocator, s->pattern);
-    ebi_free(&bus->store.allocator, s);
+    if (s->policy.schedule_ms) ebi_free(&store->allocator, s->policy.schedule_ms);
+    ebi_free(&store->allocator, s->pattern);
+    ebi_free(&store->allocator, s);
 }
 
 /* Frees a removed subscription nobody uses any more. Lock held. */
-EBI_FN void ebi_sub_release(eb_bus *bus, ebi_sub *s)
+EBI_FN void ebi_sub_release(eb_store *store, ebi_sub *s)
 {
-    EBI_HELD(&bus->store);
+    EBI_HELD(store);
     EB_ASSERT(s->calls >= 0 && s->keep >= 0);
-    if (s->removed && s->calls == 0 && !s->keep) ebi_sub_free(bus, s);
+    if (s->removed && s->calls == 0 && !s->keep) ebi_sub_free(store, s);
 }
 
 /* The event as the handler sees it. */
@@ -7499,7 +7507,7 @@ EBI_FN int ebi_attempt_call(eb_bus *bus, ebi_run *run, ebi_sub *sub)
     sub->calls--;
     run->sub = NULL;
     ebi_cond_broadcast(&bus->waiting.news);
-    ebi_sub_release(bus, sub);
+    ebi_sub_release(&bus->store, sub);
     return outcome;
 }
 
@@ -7540,7 +7548,7 @@ EBI_FN int ebi_attempt(eb_bus *bus, ebi_run *run, ebi_entry *e)
     bus->lane.win.lap_busy = 1;
     ebi_run_show(bus, run, e, ebi_now_ms(&bus->store));
     while (outcome == EBI_OUT_NONE && !run->lost && !e->revoked &&
-           (sub = ebi_subs_next(bus, e->type, order)) != NULL) {
+           (sub = ebi_subs_next(&bus->subs, e->type, order)) != NULL) {
         order = sub->order;
         run->called++;
         outcome = ebi_attempt_call(bus, run, sub);
@@ -7562,8 +7570,8 @@ EBI_FN int ebi_attempt(eb_bus *bus, ebi_run *run, ebi_entry *e)
             e->due_ms = e->suspect ? EBI_NOT_DUE : 0;
         }
         if (e->ordering_key && outcome != EBI_OUT_DONE && outcome != EBI_OUT_DEAD)
-            e->alone = ebi_key_comes_back(bus, e->type);
-        ebi_key_leave(bus, e, outcome == EBI_OUT_DONE || outcome == EBI_OUT_DEAD);
+            e->alone = ebi_key_comes_back(&bus->lane, e->type);
+        ebi_key_leave(&bus->lane, e, outcome == EBI_OUT_DONE || outcome == EBI_OUT_DEAD);
         ebi_batch_adapt(bus, ebi_mono_us(&bus->store) - start_us);
         urgent = ebi_outcome_push(bus, e, outcome);
     }
@@ -7623,7 +7631,7 @@ EBI_FN void ebi_subs_resume(eb_bus *bus)
     for (s = bus->subs.first; s; s = s->next) s->paused = 0;
     bus->crew.show = 1;
     if (bus->lane.claiming) bus->lane.rescan |= 1;
-    else if (bus->lane.win.parked_paused) ebi_window_lap(bus);
+    else if (bus->lane.win.parked_paused) ebi_window_lap(&bus->lane);
 }
 
 EBI_FN void *ebi_worker_main(void *arg)
@@ -7635,9 +7643,9 @@ EBI_FN void *ebi_worker_main(void *arg)
     int last, urgent;
     ebi_store_lock(&bus->store);
     while (bus->life.state == EBI_STARTED) {
-        e = ebi_claim_start(bus);
+        e = ebi_claim_start(&bus->lane);
         if (e) {
-            if (bus->crew.idle > 0 && (bus->lane.claimed.head || ebi_claim_due_now(bus)))
+            if (bus->crew.idle > 0 && (bus->lane.claimed.head || ebi_claim_due_now(&bus->lane)))
                 ebi_cond_signal(&bus->crew.work); /* there is more: one wakes the next */
             urgent = ebi_attempt(bus, &w->run, e);
             if (w->run.lost) break;
@@ -7646,8 +7654,8 @@ EBI_FN void *ebi_worker_main(void *arg)
                 ebi_outcomes_flush(bus, ebi_bus_until(bus), 0);
                 ebi_store_lock(&bus->store);
             }
-        } else if (ebi_claim_due_now(bus)) {
-            ebi_claim_some(bus);
+        } else if (ebi_claim_due_now(&bus->lane)) {
+            ebi_claim_some(&bus->lane);
         } else {
             bus->crew.idle++;
             ebi_store_wait(&bus->store, &bus->crew.work, -1);
@@ -7706,7 +7714,7 @@ EBI_FN void ebi_run_lose(eb_bus *bus, ebi_run *run)
     *at = run->next;
     bus->calls.running--;
     if (run->entry->suspect) ebi_attempt_cleared(bus, 0);
-    ebi_key_leave(bus, run->entry, 0); /* who was given up no longer holds its key */
+    ebi_key_leave(&bus->lane, run->entry, 0); /* who was given up no longer holds its key */
     run->lost = 1;
     bus->lane.batch = 1;
     for (w = bus->crew.workers; w; w = w->next) {
@@ -7730,7 +7738,7 @@ EBI_FN void ebi_keeper_timeout(eb_bus *bus, ebi_run *run)
     EBI_HELD(&bus->store);
     EB_ASSERT(e && sub && sub->calls > 0);
     if (bus->crew.lost >= EB_LOST_MAX - 1 && !sub->paused) sub->paused = paused = 1;
-    if (paused) ebi_claim_farewell(bus, sub->pattern);
+    if (paused) ebi_claim_farewell(&bus->lane, sub->pattern);
     ebi_run_lose(bus, run);
     e->refs++;
     sub->keep++;
@@ -7743,7 +7751,7 @@ EBI_FN void ebi_keeper_timeout(eb_bus *bus, ebi_run *run)
                      sub->pattern);
     ebi_store_lock(store);
     sub->keep--;
-    ebi_sub_release(bus, sub);
+    ebi_sub_release(&bus->store, sub);
     urgent = ebi_outcome_push(bus, e, outcome);
     bus->calls.timed_out = 0;
     if (urgent) bus->out.since_us = 0; /* the keeper, which is who we are, flushes it now */
@@ -7774,7 +7782,7 @@ EBI_FN int ebi_look_outside(eb_bus *bus, int64_t until_us)
     changed = rc == SQLITE_OK && version != store->data_version;
     if (changed) {
         store->data_version = version;
-        ebi_claims_check(bus);
+        ebi_claims_check(&bus->lane);
         ebi_look_replaced(bus);
     }
     ebi_writer_leave(store);
@@ -7847,7 +7855,7 @@ EBI_FN void ebi_release_claims(eb_bus *bus)
     EBI_HELD(&bus->store);
     EB_ASSERT(bus->life.state != EBI_STARTED && !bus->lane.claiming);
     while ((e = ebi_list_pop(&bus->lane.claimed)) != NULL) {
-        ebi_key_leave(bus, e, 0);
+        ebi_key_leave(&bus->lane, e, 0);
         e->due_ms = EBI_NOT_DUE; /* the next start reads everything */
         ebi_outcome_push(bus, e, EBI_OUT_RELEASE);
     }
@@ -8025,7 +8033,7 @@ EBI_FN int ebi_keeper_due(eb_bus *bus, ebi_keeper *k)
     if (bus->out.retry_at_us > k->now_us) ebi_keeper_again(k, bus->out.retry_at_us);
     if (ebi_window_lapping(&bus->lane.win) && bus->lane.win.lap_rest_us > k->now_us)
         ebi_keeper_again(k, bus->lane.win.lap_rest_us);
-    if (bus->life.state == EBI_STARTED && bus->crew.idle > 0 && ebi_claim_due_now(bus)) {
+    if (bus->life.state == EBI_STARTED && bus->crew.idle > 0 && ebi_claim_due_now(&bus->lane)) {
         ebi_cond_signal(&bus->crew.work);
     } else if (bus->lane.win.next_due_ms != INT64_MAX) {
         wait_ms = bus->lane.win.next_due_ms - ebi_now_ms(&bus->store);
@@ -8089,7 +8097,7 @@ EBI_FN int64_t ebi_pump_next(eb_bus *bus)
     EBI_HELD(&bus->store);
     if (bus->out.retry_at_us && ebi_mono_us(&bus->store) < bus->out.retry_at_us)
         return (bus->out.retry_at_us - ebi_mono_us(&bus->store)) / 1000 + 1;
-    if (bus->lane.claimed.head || bus->lane.chained || ebi_claim_due_now(bus)) return 0;
+    if (bus->lane.claimed.head || bus->lane.chained || ebi_claim_due_now(&bus->lane)) return 0;
     if (bus->lane.win.next_due_ms == INT64_MAX) return -1;
     return bus->lane.win.next_due_ms > now ? bus->lane.win.next_due_ms - now : 0;
 }
@@ -8117,14 +8125,14 @@ EBI_FN void ebi_pump_leave(eb_bus *bus)
 ** one. */
 EBI_FN int ebi_pump_one(eb_bus *bus, int64_t deadline_ms)
 {
-    ebi_entry *e = ebi_claim_start(bus);
+    ebi_entry *e = ebi_claim_start(&bus->lane);
     EBI_HELD(&bus->store);
     EB_ASSERT(bus->pump.active && !bus->set.workers);
-    if (!e && !ebi_claim_due_now(bus)) return 0;
+    if (!e && !ebi_claim_due_now(&bus->lane)) return 0;
     if (!e) {
-        ebi_claim_some(bus);
+        ebi_claim_some(&bus->lane);
         if (ebi_mono_ms(&bus->store) >= deadline_ms) return 1; /* the commit took long */
-        e = ebi_claim_start(bus);
+        e = ebi_claim_start(&bus->lane);
     }
     if (!e) return 1;
     ebi_attempt(bus, &bus->pump.run, e);
@@ -8429,7 +8437,7 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
         rc = ebi_bus_hopeless(bus);
         if (rc != EB_OK) break;
         left = deadline_ms == INT64_MAX ? 1000 : deadline_ms - ebi_mono_ms(store);
-        if (left <= 0 && (late || !pump || !(bus->lane.claimed.head || ebi_claim_due_now(bus)))) {
+        if (left <= 0 && (late || !pump || !(bus->lane.claimed.head || ebi_claim_due_now(&bus->lane)))) {
             rc = ebi_error(EB_ERR_TIMEOUT, "there are unfinished events");
             break;
         }
@@ -8574,7 +8582,7 @@ EBI_FN eb_result ebi_sub_new(eb_bus *bus, const char *pattern, const eb_subscrib
         *out = s;
         return EB_OK;
     }
-    ebi_sub_free(bus, s);
+    ebi_sub_free(&bus->store, s);
     return rc;
 }
 
@@ -8598,7 +8606,7 @@ EBI_FN eb_result ebi_sub_insert(eb_store *store, void *arg)
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     ebi_store_lock(store);
     stopping = bus->life.state >= EBI_STOPPING;
-    room = ebi_subs_reserve(bus, bus->subs.count + 1);
+    room = ebi_subs_reserve(&bus->subs, &store->allocator, bus->subs.count + 1);
     ebi_store_unlock(store);
     if (stopping) return ebi_error(EB_ERR_SHUTDOWN, "the bus is shutting down");
     if (!room) return ebi_error(EB_ERR_NOMEM, "out of memory");
@@ -8615,8 +8623,8 @@ EBI_FN void ebi_sub_after(eb_store *store, void *arg, eb_result rc)
     EBI_LEADS(store);
     EB_ASSERT(!s->removed && s->calls == 0);
     if (rc != EB_OK) return;
-    ebi_subs_add(bus, s);
-    if (bus->life.state == EBI_STARTED) ebi_claim_welcome(bus, s->pattern);
+    ebi_subs_add(&bus->subs, s);
+    if (bus->life.state == EBI_STARTED) ebi_claim_welcome(&bus->lane, s->pattern);
 }
 
 EBI_FN eb_result ebi_sub_delete(eb_store *store, void *arg)
@@ -8678,7 +8686,7 @@ EBI_FN eb_result ebi_subs_announce(eb_store *store, void *arg)
         ebi_store_lock(store);
         s->keep--;
         next = s->next;
-        ebi_sub_release(bus, s);
+        ebi_sub_release(&bus->store, s);
     }
     ebi_store_unlock(store);
     return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "announcing subscriptions");
@@ -8724,7 +8732,7 @@ EBI_FN eb_result ebi_bus_begin(eb_bus *bus)
         ebi_store_unlock(&bus->store);
         return ebi_error(EB_ERR_SHUTDOWN, "the bus is shut down");
     }
-    ebi_window_forget(bus); /* the first claims find out */
+    ebi_window_forget(&bus->lane); /* the first claims find out */
     ebi_depths_forget(bus);
     bus->life.state = EBI_STARTED;
     for (i = 0; i < bus->set.workers && ok; i++) ok = ebi_worker_start(bus);
@@ -8810,15 +8818,15 @@ EBI_FN void ebi_bus_free(eb_bus *bus)
     EB_ASSERT(bus->life.refs <= 1 && bus->calls.running == 0);
     for (s = bus->subs.first; s; s = next) {
         next = s->next;
-        ebi_sub_free(bus, s);
+        ebi_sub_free(&bus->store, s);
     }
     ebi_list_free(&bus->store, &bus->out.waiting);
     ebi_list_free(&bus->store, &bus->lane.claimed);
     ebi_list_free(&bus->store, &bus->lane.looks);
     ebi_list_free(&bus->store, &bus->lane.win.ready);
-    ebi_types_clear(bus, &bus->lane.win.parked);
-    ebi_types_clear(bus, &bus->lane.win.held);
-    ebi_types_clear(bus, &bus->figures.unmatched_types);
+    ebi_types_clear(&bus->store, &bus->lane.win.parked);
+    ebi_types_clear(&bus->store, &bus->lane.win.held);
+    ebi_types_clear(&bus->store, &bus->figures.unmatched_types);
     if (bus->set.policy.schedule_ms) ebi_free(&a, bus->set.policy.schedule_ms);
     ebi_free(&a, bus->subs.by_type);
     if (bus->crew.conds > 0) ebi_cond_fini(&bus->crew.work);
@@ -9061,7 +9069,7 @@ EBI_FN void ebi_dlq_after(eb_store *store, void *arg, eb_result rc)
     eb_bus *bus = ebi_bus_of(store);
     if (rc != EB_OK || !bus) return;
     bus->cap.live += d->revived;
-    if (d->moved) ebi_key_revoke(bus, d->moved);
+    if (d->moved) ebi_key_revoke(&bus->lane, d->moved);
     bus->lane.win.suspects = 1; /* one may have come to the head of its key */
     bus->lane.win.suspect_at = 0;
     ebi_waiters_hit(bus, 0, EB_EMPTY);
@@ -9555,6 +9563,7 @@ EB_API eb_result eb_open(eb_bus **out, const eb_options *options)
         memset(bus, 0, sizeof *bus);
         bus->store.bus = bus;
         bus->store.hooks = &ebi_bus_hooks;
+        bus->lane.bus = bus;
         bus->store.allocator = allocator;
         bus->store.logger = logger;
         bus->life.refs = bus->lane.batch = 1;
@@ -9802,7 +9811,7 @@ EB_API eb_result eb_subscribe(eb_bus *bus, const char *pattern, eb_handler handl
     if (id) *id = s->id;
     rc = ebi_writer_run(&bus->store, ebi_sub_insert, ebi_sub_after, s, EB_DURABLE_NORMAL);
     if (rc != EB_OK) {
-        ebi_sub_free(bus, s);
+        ebi_sub_free(&bus->store, s);
         if (id) id->str[0] = 0;
     }
     ebi_notice_tell(bus);
@@ -9818,10 +9827,10 @@ EB_API eb_result eb_unsubscribe(eb_bus *bus, const char *id)
     if (!id) return ebi_error(EB_ERR_ARG, "id is NULL");
     snprintf(copy.str, sizeof copy.str, "%s", id);
     ebi_store_lock(&bus->store);
-    s = ebi_subs_find(bus, id);
+    s = ebi_subs_find(&bus->subs, id);
     if (s) {
-        ebi_subs_remove(bus, s);
-        ebi_claim_farewell(bus, s->pattern);
+        ebi_subs_remove(&bus->subs, s);
+        ebi_claim_farewell(&bus->lane, s->pattern);
         s->keep++;
     }
     ebi_store_unlock(&bus->store);
@@ -9831,7 +9840,7 @@ EB_API eb_result eb_unsubscribe(eb_bus *bus, const char *id)
     ebi_store_lock(&bus->store);
     rc = ebi_sub_wait(bus, s);
     s->keep--;
-    ebi_sub_release(bus, s);
+    ebi_sub_release(&bus->store, s);
     ebi_store_unlock(&bus->store);
     ebi_notice_tell(bus);
     return rc;

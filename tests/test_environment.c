@@ -1900,8 +1900,44 @@ TEST wal_that_a_reader_holds_is_said_with_its_size(int pump, int wal_pages)
     PASS();
 }
 
+/* Who lets it grow to 64 MiB before it is copied gets no warning for that: nobody holds it. */
+TEST wal_that_nobody_holds_is_not_said(int pump, int wal_pages)
+{
+    const char *path = t_path("wal-free");
+    eb_options o = quick_options(path, pump);
+    char *payload = (char *)malloc(MEGABYTE + 1);
+    int64_t most = 0;
+    eb_stats stats;
+    eb_bus *bus;
+    int i;
+    T_MUST(payload != NULL);
+    memset(payload, '7', MEGABYTE);
+    payload[MEGABYTE] = 0;
+    o.durability = EB_DURABLE_OFF;
+    o.wal_pages = wal_pages;
+    o.logger = t_logger(&logged);
+    bus = t_open(&o);
+    T_OK(eb_subscribe(bus, "*", p_succeed, NULL, NULL, NULL));
+    T_OK(eb_start(bus));
+    for (i = 0; i < 140; i++) { /* twice over it */
+        post_megabytes(bus, payload, 1, pump);
+        T_OK(eb_stats_get(eb_bus_store(bus), &stats));
+        if (stats.wal_bytes > most) most = stats.wal_bytes;
+    }
+    T_OK(t_settle(bus));
+    ASSERT(most > 64 * (int64_t)MEGABYTE); /* else there was nothing to say */
+    P_EQ(0, said(&logged, 0, "WAL"));
+    eb_destroy(bus);
+    P_EQ(0, said(&logged, 0, "WAL"));
+    free(payload);
+    PASS();
+}
+
 SUITE(log_says)
 {
+    static const int pages[] = {EB_NONE, 16384};
+    char suffix[30];
+    size_t i;
     SET_TEARDOWN(p_reap, NULL);
     RUN_TEST(foreign_lock_that_lasts_is_said_once);
     RUN_TEST(foreign_lock_that_lasts_is_said_though_the_call_succeeds);
@@ -1915,6 +1951,16 @@ SUITE(log_says)
     RUN_TESTp(wal_that_a_reader_holds_is_said_with_its_size, 0, 0);
     greatest_set_test_suffix("no_wal_pages");
     RUN_TESTp(wal_that_a_reader_holds_is_said_with_its_size, 1, EB_NONE);
+    greatest_set_test_suffix("many_wal_pages");
+    RUN_TESTp(wal_that_a_reader_holds_is_said_with_its_size, 0, 30000);
+    for (i = 0; i < sizeof pages / sizeof *pages; i++) {
+        snprintf(suffix, sizeof suffix, "%d_pump", pages[i]);
+        greatest_set_test_suffix(suffix);
+        RUN_TESTp(wal_that_nobody_holds_is_not_said, 1, pages[i]);
+        snprintf(suffix, sizeof suffix, "%d_threads", pages[i]);
+        greatest_set_test_suffix(suffix);
+        RUN_TESTp(wal_that_nobody_holds_is_not_said, 0, pages[i]);
+    }
 }
 
 GREATEST_MAIN_DEFS();

@@ -326,6 +326,62 @@ TEST application_table_with_our_name_is_never_touched(const char *kind, const ch
     PASS();
 }
 
+/* `namespaces` alone has no prefix: somebody else's stands in the way of every namespace. */
+TEST foreign_registry_of_namespaces_is_refused_untouched(const char *sql, const char *ns)
+{
+    const char *path = t_path("registry");
+    eb_options o = t_options(path);
+    eb_bus *bus = (eb_bus *)&o;
+    eb_store *store = (eb_store *)&o;
+    char text[400];
+    int64_t objects;
+    bytes was;
+    P_EQ(SQLITE_OK, t_sql(path, sql, NULL, 0));
+    objects = t_sql_int(path, "SELECT count(*) FROM sqlite_schema");
+    o.ns = ns;
+    was = slurp(path);
+    T_IS(EB_ERR_SCHEMA, eb_open(&bus, &o));
+    ASSERT_EQ(NULL, bus);
+    eb_errmsg(text, sizeof text);
+    ASSERTm("the message names the table", strstr(text, "namespaces") != NULL);
+    T_IS(EB_ERR_SCHEMA, eb_store_open(&store, &o));
+    ASSERT_EQ(NULL, store);
+    ASSERT(unchanged(path, &was));
+    ASSERT_STR_EQ("delete", t_sql_text(path, "PRAGMA journal_mode", text, sizeof text));
+    P_EQ(objects, t_sql_int(path, "SELECT count(*) FROM sqlite_schema"));
+    PASS();
+}
+
+/* One of our form may be there before us, with or without somebody in it. */
+TEST registry_of_namespaces_of_our_form_is_joined(const char *form, const char *ns)
+{
+    const char *path = t_path("registry-ours");
+    eb_options o = t_options(path);
+    eb_bus *bus;
+    char sql[300];
+    if (*form) {
+        snprintf(sql, sizeof sql, "CREATE TABLE namespaces(%s); INSERT INTO namespaces(ns,"
+                                  "created_at) VALUES('other','2026-11-18T05:32:10.123Z')", form);
+        P_EQ(SQLITE_OK, t_sql(path, sql, NULL, 0));
+    } else { /* as we make it ourselves */
+        o.ns = "other";
+        eb_destroy(t_open(&o));
+    }
+    o.ns = ns;
+    bus = t_open(&o);
+    memset(&seen, 0, sizeof seen);
+    T_OK(eb_subscribe(bus, "*", p_record, &seen, NULL, NULL));
+    T_OK(eb_start(bus));
+    T_OK(eb_publish(bus, "x", NULL, NULL));
+    eb_destroy(bus);
+    P_EQ(1, p_get(&seen.calls));
+    P_EQ(2, t_sql_int(path, "SELECT count(*) FROM namespaces"));
+    snprintf(sql, sizeof sql, "SELECT count(*) FROM namespaces WHERE ns IN ('other','%s') AND"
+                              " created_at GLOB '20*-*T*Z'", ns ? ns : "");
+    P_EQ(2, t_sql_int(path, sql));
+    PASS();
+}
+
 /* ---- namespaces ------------------------------------------------------------------------------ */
 
 TEST namespace_prefixes_every_table(void)
@@ -1085,6 +1141,17 @@ SUITE(owned)
                                        "finished",     "dead_letters",  "subscriptions",
                                        "meta",         "nodes",         "schedules"};
     static const char *const versions[] = {"'abc'", "''", "0", "-1"};
+    static const char *const foreign[] = {
+        "CREATE TABLE namespaces(mine TEXT); INSERT INTO namespaces VALUES ('hello')",
+        "CREATE TABLE namespaces(mine TEXT); INSERT INTO namespaces VALUES ('hello')",
+        "CREATE TABLE NameSpaces(ns TEXT PRIMARY KEY, created_at TEXT)",
+        "CREATE TABLE namespaces(id INTEGER PRIMARY KEY, ns TEXT, metadata TEXT)",
+        "CREATE TABLE base(mine TEXT); CREATE VIEW namespaces AS SELECT mine FROM base",
+        "CREATE TABLE base(mine TEXT); CREATE INDEX namespaces ON base(mine)"};
+    static const char *const forms[] = {
+        "", "", "ns TEXT PRIMARY KEY, created_at TEXT NOT NULL, metadata TEXT",
+        "ns TEXT PRIMARY KEY, created_at TEXT NOT NULL, metadata TEXT"};
+    char suffix[20];
     size_t i;
     RUN_TEST(newer_version_is_refused_untouched);
     for (i = 0; i < sizeof versions / sizeof *versions; i++) {
@@ -1100,6 +1167,17 @@ SUITE(owned)
     RUN_TESTp(application_table_with_our_name_is_never_touched, "view", "events");
     greatest_set_test_suffix("upper_case");
     RUN_TESTp(application_table_with_our_name_is_never_touched, "table", "Meta");
+    for (i = 0; i < sizeof foreign / sizeof *foreign; i++) {
+        snprintf(suffix, sizeof suffix, "%d", (int)i);
+        greatest_set_test_suffix(suffix);
+        RUN_TESTp(foreign_registry_of_namespaces_is_refused_untouched, foreign[i],
+                  i & 1 ? "bus" : NULL);
+    }
+    for (i = 0; i < sizeof forms / sizeof *forms; i++) {
+        snprintf(suffix, sizeof suffix, "%d", (int)i);
+        greatest_set_test_suffix(suffix);
+        RUN_TESTp(registry_of_namespaces_of_our_form_is_joined, forms[i], i & 1 ? NULL : "bus");
+    }
 }
 
 SUITE(namespaces)
