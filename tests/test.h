@@ -201,6 +201,16 @@ T_UNUSED static void t_log_func(const eb_log_entry *e, void *user)
     sqlite3_mutex_leave(log->mutex);
 }
 
+/* How many there are, while threads may still speak. */
+T_UNUSED static int t_log_count(const t_log *log)
+{
+    int count;
+    sqlite3_mutex_enter(log->mutex);
+    count = log->count;
+    sqlite3_mutex_leave(log->mutex);
+    return count;
+}
+
 /* Forgets everything and returns the logger to put into eb_options. */
 T_UNUSED static eb_logger t_logger(t_log *log)
 {

@@ -150,7 +150,8 @@ static int child_idle(char **arg)
     rc = eb_start(bus);
     begin = clock();
     p_nap(250);
-    p_report("%d %d %d", (int)rc, (int)((clock() - begin) * 1000 / CLOCKS_PER_SEC), said.count);
+    p_report("%d %d %d", (int)rc, (int)((clock() - begin) * 1000 / CLOCKS_PER_SEC),
+             t_log_count(&said));
     eb_destroy(bus);
     return 0;
 }
