@@ -66,7 +66,10 @@ CONTENTS
 
         >>config        What can be set before including, and platform facts
         >>platform      Mutex, condition, thread, clock, process id
-        >>text          UTF-8, JSON, times, ids, error lists
+        >>text          UTF-8, plain text, quoting
+        >>json          What is JSON and what is not
+        >>times         Milliseconds as text, and back
+        >>ids           Ids that know their row
         >>glob          The one pattern language
         >>results       Texts, and the calling thread's last error
         >>sql           Every statement, in one list
@@ -75,25 +78,46 @@ CONTENTS
         >>memory        One allocator
         >>clock         Wall time for rows, monotonic time for waits
         >>log           One structured entry at a time
-        >>db            Connections, statements, transactions
+        >>db            One connection and its statements
+        >>opening       A connection with our settings, and waiting for others' locks
         >>ownership     One dispatcher per file and namespace
-        >>schema        Tables, their version, and whose file it is
+        >>schema        Tables: the text of every version
+        >>migration     Whose file it is, and bringing it forward
         >>store         Opening, closing, reading
+        >>commits       One transaction, whoever is in it
+        >>wal           The write-ahead log stays short
         >>writer        One connection, many callers, one commit
-        >>engine        Ready queue, claims, attempts, outcomes
+        >>readers       Looking without being in the way
+        >>entries       Events in memory, lists of them, sets of types
+        >>policy        When a failed attempt is tried again
         >>matching      From a type to its subscriptions
+        >>bus           The state of a bus, room by room
+        >>alarms        Who has to look, and when
+        >>depths        How many lives there are, without counting
+        >>lanes         A window over the log that moves on
+        >>outcomes      How a claim ends, on disk
+        >>messages      What a message may be
+        >>unmatched     Events that nobody wants, told to the log
+        >>caps          max_pending, without counting for each publish
         >>publish       Messages into rows, some of them born claimed
         >>keys          Events of one ordering key, one after the other
-        >>claims        From disk to the workers
+        >>claims        One event, claimed, parked or ended
+        >>lines         The line of a key, walked
+        >>scans         Where a claim looks
+        >>starts        From a claim to its handler
+        >>fences        What is still ours
         >>recovery      What a process that died had under way
         >>attempts      Running the handlers of one event
-        >>workers       Threads that run handlers, and the keeper
+        >>workers       Threads that run handlers
+        >>keeper        The thread that keeps the time
         >>pump          The same engine on the caller's thread
         >>waiting       For one event, for all of them
         >>options       Checked once, resolved once
         >>subscriptions Who wants what
         >>life          Start, stop, free
-        >>inspector     Lists, dead letters, figures
+        >>lists         Reading events
+        >>letters       Dead letters: retry, purge, move
+        >>figures       Counting, and what is known without
         >>public        The functions that are declared at the top
 
 GUARANTEES
@@ -1258,7 +1282,7 @@ EBI_FN int ebi_thread_same(ebi_thread_id a, ebi_thread_id b) { return a == b; }
 #endif
 
 /* ===========================================================================
-** >>text   UTF-8, JSON, times, ids, error lists                     [private]
+** >>text   UTF-8, plain text, quoting                              [private]
 ** ========================================================================
 ** Pure functions; no allocation, no recursion, no locale. */
 
@@ -1314,6 +1338,133 @@ EBI_FN int ebi_is_hex(unsigned char c)
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
 }
 EBI_FN int ebi_is_digit(unsigned char c) { return c >= '0' && c <= '9'; }
+
+/* Writes text into out (cap > 8), always terminated: control characters escaped, broken UTF-8
+** replaced by '?', at most max bytes of text and what fits, cut at a character. json: escapes
+** quotes and backslashes too. Returns the length written. */
+EBI_FN size_t ebi_text_clean(char *out, size_t cap, const char *text, size_t max, int json)
+{
+    static const char hex[] = "0123456789abcdef";
+    const unsigned char *s = (const unsigned char *)text;
+    size_t n = strlen(text), i = 0, k = 0, step;
+    EB_ASSERT(cap > 8);
+    while (i < n && k + 7 < cap) {
+        step = ebi_utf8_len(s + i, n - i);
+        if (i + (step ? step : 1) > max) break;
+        if (step == 0) {
+            out[k++] = '?';
+            i++;
+        } else if (json && (s[i] == '"' || s[i] == '\\')) {
+            out[k++] = '\\';
+            out[k++] = (char)s[i++];
+        } else if (s[i] == '\n') {
+            out[k++] = '\\';
+            out[k++] = 'n';
+            i++;
+        } else if (s[i] < 0x20 || s[i] == 0x7F) {
+            memcpy(out + k, "\\u00", 4);
+            out[k + 4] = hex[s[i] >> 4];
+            out[k + 5] = hex[s[i] & 15];
+            k += 6;
+            i++;
+        } else {
+            memcpy(out + k, s + i, step);
+            k += step;
+            i += step;
+        }
+    }
+    out[k] = 0;
+    return k;
+}
+
+/* Where eb_json_text() writes: counts what does not fit. */
+typedef struct ebi_text_out {
+    char *buf;
+    size_t cap, len;
+} ebi_text_out;
+
+EBI_FN void ebi_text_put(ebi_text_out *out, const char *bytes, size_t n)
+{
+    size_t i;
+    for (i = 0; i < n; i++)
+        if (out->len + i + 1 < out->cap) out->buf[out->len + i] = bytes[i];
+    out->len += n;
+}
+
+/* The n bytes at text as a JSON string; see eb_json_text(). */
+EBI_FN void ebi_text_json(ebi_text_out *out, const char *text, size_t n)
+{
+    static const char hex[] = "0123456789abcdef";
+    const unsigned char *s = (const unsigned char *)text;
+    char escape[7] = "\\u00";
+    size_t i, step;
+    ebi_text_put(out, "\"", 1);
+    for (i = 0; i < n; i += step ? step : 1) {
+        step = ebi_utf8_len(s + i, n - i);
+        if (step == 0) {
+            ebi_text_put(out, "\xEF\xBF\xBD", 3);
+        } else if (s[i] == '"' || s[i] == '\\') {
+            ebi_text_put(out, "\\", 1);
+            ebi_text_put(out, text + i, 1);
+        } else if (s[i] < 0x20) {
+            escape[4] = hex[s[i] >> 4];
+            escape[5] = hex[s[i] & 15];
+            ebi_text_put(out, escape, 6);
+        } else {
+            ebi_text_put(out, text + i, step);
+        }
+    }
+    ebi_text_put(out, "\"", 1);
+    if (out->cap > 0) out->buf[out->len < out->cap ? out->len : out->cap - 1] = 0;
+}
+
+/* The same as a JSON string with its quotes. */
+EBI_FN size_t ebi_json_quote(char *out, size_t cap, const char *text, size_t max)
+{
+    size_t k = 1 + ebi_text_clean(out + 1, cap - 2, text, max, 1);
+    out[0] = '"';
+    out[k++] = '"';
+    out[k] = 0;
+    return k;
+}
+
+/* The path that a URI file name means, as SQLite reads it. 0: it names no file that we might have
+** to create (another host, a mode that creates none, a VFS of its own), or one too long for out. */
+EBI_FN int ebi_uri_path(const char *uri, char *out, size_t cap)
+{
+    const char *at = uri + 5;
+    size_t k = 0;
+    EB_ASSERT(strncmp(uri, "file:", 5) == 0);
+    if (strncmp(at, "//", 2) == 0) {
+        at += strncmp(at, "//localhost/", 12) == 0 ? 11 : 2;
+        if (*at != '/') return 0;
+    }
+    for (; *at && *at != '?' && *at != '#'; at++) {
+        char c = *at;
+        if (c == '%' && ebi_is_hex((unsigned char)at[1]) && ebi_is_hex((unsigned char)at[2])) {
+            char digits[3];
+            memcpy(digits, at + 1, 2);
+            digits[2] = 0;
+            c = (char)strtoul(digits, NULL, 16);
+            at += 2;
+        }
+        if (c == 0 || k + 1 >= cap) return 0;
+        out[k++] = c;
+    }
+    out[k] = 0;
+    for (; *at == '?' || *at == '&'; at += strcspn(at, "&#")) {
+        at++;
+        if (strncmp(at, "vfs=", 4) == 0) return 0;
+        if (strncmp(at, "mode=", 5) == 0 && strncmp(at + 5, "rwc", 3) != 0) return 0;
+    }
+    return k > 0;
+}
+
+/* ===========================================================================
+** >>json   What is JSON and what is not                            [private]
+** ========================================================================
+** A parser that keeps nothing: RFC 8259, nested at most EBI_DEPTH_MAX deep, without recursion; it
+** says at which byte it stopped, and why. */
 
 /* A JSON text being read. Each of the functions below skips one thing at `at` and returns 1, or
 ** leaves `at` where it is wrong, says why, and returns 0. */
@@ -1489,94 +1640,11 @@ EBI_FN void ebi_json_init(ebi_json *j, const char *text, size_t n)
     j->wrong = NULL;
 }
 
-/* Writes text into out (cap > 8), always terminated: control characters escaped, broken UTF-8
-** replaced by '?', at most max bytes of text and what fits, cut at a character. json: escapes
-** quotes and backslashes too. Returns the length written. */
-EBI_FN size_t ebi_text_clean(char *out, size_t cap, const char *text, size_t max, int json)
-{
-    static const char hex[] = "0123456789abcdef";
-    const unsigned char *s = (const unsigned char *)text;
-    size_t n = strlen(text), i = 0, k = 0, step;
-    EB_ASSERT(cap > 8);
-    while (i < n && k + 7 < cap) {
-        step = ebi_utf8_len(s + i, n - i);
-        if (i + (step ? step : 1) > max) break;
-        if (step == 0) {
-            out[k++] = '?';
-            i++;
-        } else if (json && (s[i] == '"' || s[i] == '\\')) {
-            out[k++] = '\\';
-            out[k++] = (char)s[i++];
-        } else if (s[i] == '\n') {
-            out[k++] = '\\';
-            out[k++] = 'n';
-            i++;
-        } else if (s[i] < 0x20 || s[i] == 0x7F) {
-            memcpy(out + k, "\\u00", 4);
-            out[k + 4] = hex[s[i] >> 4];
-            out[k + 5] = hex[s[i] & 15];
-            k += 6;
-            i++;
-        } else {
-            memcpy(out + k, s + i, step);
-            k += step;
-            i += step;
-        }
-    }
-    out[k] = 0;
-    return k;
-}
-
-/* Where eb_json_text() writes: counts what does not fit. */
-typedef struct ebi_text_out {
-    char *buf;
-    size_t cap, len;
-} ebi_text_out;
-
-EBI_FN void ebi_text_put(ebi_text_out *out, const char *bytes, size_t n)
-{
-    size_t i;
-    for (i = 0; i < n; i++)
-        if (out->len + i + 1 < out->cap) out->buf[out->len + i] = bytes[i];
-    out->len += n;
-}
-
-/* The n bytes at text as a JSON string; see eb_json_text(). */
-EBI_FN void ebi_text_json(ebi_text_out *out, const char *text, size_t n)
-{
-    static const char hex[] = "0123456789abcdef";
-    const unsigned char *s = (const unsigned char *)text;
-    char escape[7] = "\\u00";
-    size_t i, step;
-    ebi_text_put(out, "\"", 1);
-    for (i = 0; i < n; i += step ? step : 1) {
-        step = ebi_utf8_len(s + i, n - i);
-        if (step == 0) {
-            ebi_text_put(out, "\xEF\xBF\xBD", 3);
-        } else if (s[i] == '"' || s[i] == '\\') {
-            ebi_text_put(out, "\\", 1);
-            ebi_text_put(out, text + i, 1);
-        } else if (s[i] < 0x20) {
-            escape[4] = hex[s[i] >> 4];
-            escape[5] = hex[s[i] & 15];
-            ebi_text_put(out, escape, 6);
-        } else {
-            ebi_text_put(out, text + i, step);
-        }
-    }
-    ebi_text_put(out, "\"", 1);
-    if (out->cap > 0) out->buf[out->len < out->cap ? out->len : out->cap - 1] = 0;
-}
-
-/* The same as a JSON string with its quotes. */
-EBI_FN size_t ebi_json_quote(char *out, size_t cap, const char *text, size_t max)
-{
-    size_t k = 1 + ebi_text_clean(out + 1, cap - 2, text, max, 1);
-    out[0] = '"';
-    out[k++] = '"';
-    out[k] = 0;
-    return k;
-}
+/* ===========================================================================
+** >>times   Milliseconds as text, and back                         [private]
+** ========================================================================
+** Rows have times as 2026-11-18T05:32:10.123Z, always of the same length, so that they compare as
+** text. Pure, without the C library's calendar. */
 
 #define EBI_TIME_LEN 24 /* 2026-11-18T05:32:10.123Z */
 
@@ -1647,6 +1715,11 @@ EBI_FN int64_t ebi_time_parse(const char *s)
     return ((days * 24 + ebi_time_number(s + 11, 2)) * 60 + ebi_time_number(s + 14, 2)) * 60000 +
            ebi_time_number(s + 17, 2) * 1000 + ebi_time_number(s + 20, 3);
 }
+
+/* ===========================================================================
+** >>ids   Ids that know their row                                  [private]
+** ========================================================================
+** Pure but for the random half of an id. */
 
 /* Ids. An event's id is a version 4 UUID whose low 62 bits are its sequence number under a keyed
 ** permutation, the other 60 free bits random. So an id finds its row by seq, without an index on
@@ -1740,41 +1813,10 @@ EBI_FN int64_t ebi_id_seq(const uint64_t key[2], const char *id)
     return (int64_t)ebi_id_unpermute(key, half[1] & UINT64_C(0x3FFFFFFFFFFFFFFF));
 }
 
-/* The path that a URI file name means, as SQLite reads it. 0: it names no file that we might have
-** to create (another host, a mode that creates none, a VFS of its own), or one too long for out. */
-EBI_FN int ebi_uri_path(const char *uri, char *out, size_t cap)
-{
-    const char *at = uri + 5;
-    size_t k = 0;
-    EB_ASSERT(strncmp(uri, "file:", 5) == 0);
-    if (strncmp(at, "//", 2) == 0) {
-        at += strncmp(at, "//localhost/", 12) == 0 ? 11 : 2;
-        if (*at != '/') return 0;
-    }
-    for (; *at && *at != '?' && *at != '#'; at++) {
-        char c = *at;
-        if (c == '%' && ebi_is_hex((unsigned char)at[1]) && ebi_is_hex((unsigned char)at[2])) {
-            char digits[3];
-            memcpy(digits, at + 1, 2);
-            digits[2] = 0;
-            c = (char)strtoul(digits, NULL, 16);
-            at += 2;
-        }
-        if (c == 0 || k + 1 >= cap) return 0;
-        out[k++] = c;
-    }
-    out[k] = 0;
-    for (; *at == '?' || *at == '&'; at += strcspn(at, "&#")) {
-        at++;
-        if (strncmp(at, "vfs=", 4) == 0) return 0;
-        if (strncmp(at, "mode=", 5) == 0 && strncmp(at + 5, "rwc", 3) != 0) return 0;
-    }
-    return k > 0;
-}
-
 /* ===========================================================================
-** >>glob   The one pattern language                                 [private]
-** ======================================================================== */
+** >>glob   The one pattern language                                [private]
+** ========================================================================
+** Pure. */
 
 /* Two pointers and one point to return to: after a failure only the last star can help, so this is
 ** O(n * m) at worst and linear in practice, without recursion. */
@@ -1800,8 +1842,22 @@ EBI_FN int ebi_glob(const char *pattern, const char *type)
 }
 
 /* ===========================================================================
-** >>results   Texts, and the calling thread's last error            [private]
-** ======================================================================== */
+** >>results   Texts, and the calling thread's last error           [private]
+** ========================================================================
+** The text belongs to the thread: a call that fails writes it, eb_errmsg() reads it. */
+
+/* Never NULL, also for a number that is no result. */
+EBI_FN const char *ebi_result_text(eb_result result)
+{
+#define EBI_RESULT_CASE(name, value, text)                                                         \
+    case name: return text;
+    switch (result) {
+        EB_RESULT_LIST(EBI_RESULT_CASE)
+    case EB_RESULT_LAST_: break;
+    }
+#undef EBI_RESULT_CASE
+    return "not a result of eventbus.h";
+}
 
 static EBI_THREAD_LOCAL char ebi_error_text[512];
 
@@ -1820,7 +1876,7 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
 }
 
 /* ===========================================================================
-** >>sql   Every statement, in one list                              [private]
+** >>sql   Every statement, in one list                             [private]
 ** ========================================================================
 ** '@' stands for the namespace prefix. Prepared once per connection, when first used. The hot path
 ** (the first two groups) uses no view, trigger, JSON or date function, so a small SQLite suffices.
@@ -2066,8 +2122,10 @@ static const char *const ebi_sql_text[] = {EBI_SQL_LIST(EBI_SQL_TEXT) NULL};
 #undef EBI_SQL_TEXT
 
 /* ===========================================================================
-** >>types   The store and its connection                            [private]
-** ======================================================================== */
+** >>types   The store and its connection                           [private]
+** ========================================================================
+** The store is what a bus and an inspector have in common: a file, its lock, the connection that
+** writes and the one that reads. Members stand in groups, by who may touch them. */
 
 typedef struct ebi_db {
     sqlite3 *handle;
@@ -2112,15 +2170,16 @@ enum { EBI_NOTES = 8 };
 /* What the rooms of the file ask of those of the engine, which are above them: the bus's, or of a
 ** store without one ebi_hooks_alone. "Leader" is the thread that commits, see >>writer. */
 typedef struct ebi_hooks {
-    int (*take)(eb_store *store);         /* lock held, leader: what shall ride along? 1: something */
+    int (*take)(eb_store *store);         /* lock held, leader: what rides along? 1: something */
     eb_result (*ride)(eb_store *store);   /* leader: that, first of all in the transaction */
     void (*over)(eb_store *store, eb_result rc); /* leader: committed, or rolled back */
     void (*rode)(eb_store *store, eb_result rc); /* lock held, leader: what became of it */
     eb_result (*renewed)(eb_store *store); /* leader: the file was opened anew; is memory right? */
     int (*started)(eb_store *store);      /* leader: whether this bus dispatches */
     int (*copies)(eb_store *store);       /* lock held: the WAL is long; 1: somebody will copy it */
-    ebi_cond *(*wake)(eb_store *store);   /* lock held: whom to signal once the lock is free, or NULL */
+    ebi_cond *(*wake)(eb_store *store);   /* lock held: whom to signal when the lock is free */
     void (*noted)(eb_store *store);       /* lock held: there is something for the log */
+    void (*gone)(eb_store *store);        /* no lock held: nobody refers to it any more */
 } ebi_hooks;
 
 struct eb_store {
@@ -2176,7 +2235,7 @@ struct eb_store {
 };
 
 /* ===========================================================================
-** >>locks   Who holds the lock and who leads, asserted                  [private]
+** >>locks   Who holds the lock and who leads, asserted             [private]
 ** ========================================================================
 ** store->lock is the one lock of a store and of the bus around it: held for moments, never while
 ** SQLite works, a handler runs or a logger is told something. Who leads may use the connection
@@ -2215,8 +2274,9 @@ EBI_FN void ebi_store_wait(eb_store *store, ebi_cond *cond, int64_t us)
     EB_ASSERT((store)->leading && ebi_thread_same((store)->leader, ebi_thread_self()))
 
 /* ===========================================================================
-** >>memory   One allocator                                          [private]
-** ======================================================================== */
+** >>memory   One allocator                                         [private]
+** ========================================================================
+** options.allocator or realloc. May be called under the lock. */
 
 EBI_FN void *ebi_default_resize(void *ptr, size_t size, void *user)
 {
@@ -2252,8 +2312,9 @@ EBI_FN char *ebi_strdup(const eb_allocator *a, const char *text, int *ok)
 }
 
 /* ===========================================================================
-** >>clock   Wall time for rows, monotonic time for waits            [private]
-** ======================================================================== */
+** >>clock   Wall time for rows, monotonic time for waits           [private]
+** ========================================================================
+** Of the system, or options.clock. Both saturate: no number of the user's overflows. */
 
 EBI_FN int64_t ebi_now_ms(const eb_store *store)
 {
@@ -2304,9 +2365,16 @@ EBI_FN void ebi_clock_wait(eb_store *store, ebi_cond *cond, int64_t us)
     ebi_store_lock(store);
 }
 
+EBI_FN int64_t ebi_deadline(const eb_store *store, int64_t timeout_ms)
+{
+    return timeout_ms < 0 ? INT64_MAX : ebi_add(ebi_mono_ms(store), timeout_ms);
+}
+
 /* ===========================================================================
-** >>log   One structured entry at a time                            [private]
-** ======================================================================== */
+** >>log   One structured entry at a time                           [private]
+** ========================================================================
+** The logger is called without the lock and not by the leader, so that it may publish. Who holds
+** the lock or leads leaves a note (ebi_log_later), and whoever is free of both tells it. */
 
 typedef struct ebi_log_line { /* written with one call, so that lines of two threads do not mix */
     char text[8192];
@@ -2408,7 +2476,7 @@ EBI_FN void ebi_log_flush(eb_store *store)
 }
 
 /* ===========================================================================
-** >>db   Connections, statements, transactions                      [private]
+** >>db   One connection and its statements                         [private]
 ** ========================================================================
 ** A connection is used by one thread at a time: the writer by whoever leads, the reader under
 ** read_lock. Statements are reset before a call ends, so that none holds a snapshot. */
@@ -2579,6 +2647,59 @@ EBI_FN eb_result ebi_db_level(ebi_db *db, int level)
     return rc;
 }
 
+/* Ends a failed transaction. SQLite may have rolled it back already, and then must not be asked. */
+EBI_FN int ebi_db_rollback(eb_store *store, ebi_db *db)
+{
+    if (!db->handle || sqlite3_get_autocommit(db->handle)) return SQLITE_OK;
+    return ebi_db_run(store, db, EBI_SQL_ROLLBACK);
+}
+
+/* Whether the file was renamed or deleted under us; 0 if the VFS cannot tell. One system call. */
+EBI_FN int ebi_db_moved(const ebi_db *db)
+{
+    int moved = 0;
+    if (sqlite3_file_control(db->handle, "main", SQLITE_FCNTL_HAS_MOVED, &moved) != SQLITE_OK)
+        return 0;
+    return moved;
+}
+
+/* Size of the WAL file, through SQLite's own handle; 0 if there is none. */
+EBI_FN int64_t ebi_db_wal_bytes(ebi_db *db)
+{
+    sqlite3_file *file = NULL;
+    sqlite3_int64 size = 0;
+    sqlite3_file_control(db->handle, "main", SQLITE_FCNTL_JOURNAL_POINTER, &file);
+    if (!file || !file->pMethods || file->pMethods->xFileSize(file, &size) != SQLITE_OK) return 0;
+    return size;
+}
+
+EBI_FN const char *ebi_column(sqlite3_stmt *s, int i)
+{
+    return (const char *)sqlite3_column_text(s, i);
+}
+
+/* What a row says is input too: a number outside of [low, high], or something else than a number
+** where one has to be, is damage. Says which table and row (its number is column 0); *bad is 1
+** then. */
+EBI_FN int64_t ebi_column_within(sqlite3_stmt *s, int i, const char *what, int64_t low,
+                                 int64_t high, int *bad)
+{
+    int64_t value = sqlite3_column_int64(s, i), row = sqlite3_column_int64(s, 0);
+    int type = sqlite3_column_type(s, i);
+    if ((type == SQLITE_INTEGER || type == SQLITE_NULL) && value >= low && value <= high)
+        return value;
+    ebi_error(EB_ERR_CORRUPT, "damaged: %s is %.40s (row %lld)", what,
+              ebi_column(s, i) ? ebi_column(s, i) : "?", (long long)row);
+    *bad = 1;
+    return low;
+}
+
+/* ===========================================================================
+** >>opening   A connection with our settings, and waiting for others' locks [private]
+** ========================================================================
+** Every connection of ours is opened here: busy handler, no foreign triggers or views, pragmas that
+** are read back. */
+
 /* Somebody else has the write lock: after a second that is said, once, however many tries it was.
 */
 enum { EBI_LOCK_SAID_US = 1000000 };
@@ -2726,34 +2847,8 @@ EBI_FN eb_result ebi_db_wal(eb_store *store, ebi_db *db)
     return rc;
 }
 
-/* Ends a failed transaction. SQLite may have rolled it back already, and then must not be asked. */
-EBI_FN int ebi_db_rollback(eb_store *store, ebi_db *db)
-{
-    if (!db->handle || sqlite3_get_autocommit(db->handle)) return SQLITE_OK;
-    return ebi_db_run(store, db, EBI_SQL_ROLLBACK);
-}
-
-/* Whether the file was renamed or deleted under us; 0 if the VFS cannot tell. One system call. */
-EBI_FN int ebi_db_moved(const ebi_db *db)
-{
-    int moved = 0;
-    if (sqlite3_file_control(db->handle, "main", SQLITE_FCNTL_HAS_MOVED, &moved) != SQLITE_OK)
-        return 0;
-    return moved;
-}
-
-/* Size of the WAL file, through SQLite's own handle; 0 if there is none. */
-EBI_FN int64_t ebi_db_wal_bytes(ebi_db *db)
-{
-    sqlite3_file *file = NULL;
-    sqlite3_int64 size = 0;
-    sqlite3_file_control(db->handle, "main", SQLITE_FCNTL_JOURNAL_POINTER, &file);
-    if (!file || !file->pMethods || file->pMethods->xFileSize(file, &size) != SQLITE_OK) return 0;
-    return size;
-}
-
 /* ===========================================================================
-** >>ownership   One dispatcher per file and namespace               [private]
+** >>ownership   One dispatcher per file and namespace              [private]
 ** ========================================================================
 ** The owner holds the write lock of a side file, an empty database opened through the same VFS. The
 ** operating system lets go of it when the process dies, so there is nothing to expire or to clean
@@ -2812,12 +2907,8 @@ EBI_FN eb_result ebi_owner_lock(eb_store *store, ebi_db *side, int as_in_0_1)
 }
 
 /* ===========================================================================
-** >>schema   Tables, their version, and whose file it is            [private]
+** >>schema   Tables: the text of every version                     [private]
 ** ========================================================================
-** Everything is decided before anything is changed: a file with none of our names gets them all in
-** one transaction; one whose meta table says it is ours and of a known version is migrated forward
-** in one transaction; anything else is refused untouched.
-**
 ** Why three tables for one life: event_log is only appended to, deliveries holds live rows only and
 ** so stays small and hot, finished is only appended to. One wide table with an index on status
 ** costs half the throughput and decays as it grows (bench/). */
@@ -3035,6 +3126,13 @@ static const ebi_schema_name ebi_schema_names[] = {
     {"deliveries_line", "index", 2, 0}, {"deliveries_later", "index", 2, 0},
     {"deliveries_apart", "index", 2, 0}};
 #define EBI_SCHEMA_NAMES ((int)(sizeof ebi_schema_names / sizeof *ebi_schema_names))
+
+/* ===========================================================================
+** >>migration   Whose file it is, and bringing it forward          [private]
+** ========================================================================
+** Everything is decided before anything is changed: a file with none of our names gets them all in
+** one transaction; one whose meta table says it is ours and of a known version is migrated forward
+** in one transaction; anything else is refused untouched. */
 
 /* One row of meta. SQLITE_OK with *value 0 if there is none; an error if that is not our table. */
 EBI_FN int ebi_schema_meta(eb_store *store, ebi_db *db, const char *key, int64_t *value)
@@ -3321,8 +3419,9 @@ EBI_FN eb_result ebi_schema_open(eb_store *store, ebi_db *db, int create)
 }
 
 /* ===========================================================================
-** >>store   Opening, closing, reading                               [private]
-** ======================================================================== */
+** >>store   Opening, closing, reading                              [private]
+** ========================================================================
+** What is done once: options, the place of the file, opening and closing. No lock is needed yet. */
 
 EBI_FN int ebi_is_memory(const char *path) { return strcmp(path, ":memory:") == 0; }
 
@@ -3530,46 +3629,17 @@ EBI_FN eb_result ebi_store_check(const eb_store *store)
     return EB_OK;
 }
 
-/* ===========================================================================
-** >>writer   One connection, many callers, one commit               [private]
-** ========================================================================
-** All writes of a process go through one connection. Whoever needs a commit joins a queue; the
-** first becomes the leader and commits everything that is queued as one transaction: publishes,
-** claims and acks alike. The others wait for that commit only. A lone publisher leads itself and
-** pays no hand-over; many share one fsync.
-**
-** A member that fails makes the whole transaction roll back; the leader then gives each member a
-** transaction of its own, so that only the guilty one fails. Members are therefore written so that
-** they can run twice: memory changes in `after`, which runs once, under the lock, after the commit
-** and before the next leader. PRAGMA synchronous is set before BEGIN to what the most demanding
-** member asks. The lock is never held while SQLite works. A member that cannot run twice (a claim,
-** which takes what memory holds) says so, and begins anew if it was another's failure. */
+/* The level at which an operator's change is committed. */
+EBI_FN int ebi_store_level(const eb_store *store)
+{
+    return store->durability == EB_DURABLE_OFF ? EB_DURABLE_OFF : EB_DURABLE_FULL;
+}
 
-/* A store without a bus: nothing rides along, nobody is told. */
-EBI_FN int ebi_hooks_no(eb_store *store)
-{
-    (void)store;
-    return 0;
-}
-EBI_FN eb_result ebi_hooks_ok(eb_store *store)
-{
-    (void)store;
-    return EB_OK;
-}
-EBI_FN void ebi_hooks_none(eb_store *store) { (void)store; }
-EBI_FN void ebi_hooks_end(eb_store *store, eb_result rc)
-{
-    (void)store;
-    (void)rc;
-}
-EBI_FN ebi_cond *ebi_hooks_nobody(eb_store *store)
-{
-    (void)store;
-    return NULL;
-}
-static const ebi_hooks ebi_hooks_alone = {
-    ebi_hooks_no, ebi_hooks_ok, ebi_hooks_end, ebi_hooks_end,
-    ebi_hooks_ok, ebi_hooks_no, ebi_hooks_no, ebi_hooks_nobody, ebi_hooks_none};
+/* ===========================================================================
+** >>commits   One transaction, whoever is in it                    [private]
+** ========================================================================
+** What the leader does with the connection `writer`: begin, run the members, commit or roll back,
+** and after a failed sync close and open it. The lead is held, the lock is not. */
 
 EBI_FN void ebi_req_init(ebi_req *r, eb_result (*func)(eb_store *, void *),
                          void (*after)(eb_store *, void *, eb_result), void *arg, int level,
@@ -3751,6 +3821,11 @@ EBI_FN eb_result ebi_writer_one_by_one(eb_store *store, ebi_req *list, int outco
     return outcomes ? ebi_writer_transaction(store, NULL, EB_DURABLE_NORMAL, 1) : EB_OK;
 }
 
+/* ===========================================================================
+** >>wal   The write-ahead log stays short                          [private]
+** ========================================================================
+** After each commit the leader looks how long the WAL has become. */
+
 /* What a checkpoint came to: a WAL of which less than half could be copied is held by a reader, and
 ** not only by what was written meanwhile. No lock held. */
 EBI_FN void ebi_writer_copied(eb_store *store, int rc, int frames, int copied)
@@ -3841,6 +3916,48 @@ EBI_FN void ebi_writer_look_at_wal(eb_store *store)
     ebi_writer_checkpoint(store);
     ebi_store_lock(store);
 }
+
+/* ===========================================================================
+** >>writer   One connection, many callers, one commit              [private]
+** ========================================================================
+** All writes of a process go through one connection. Whoever needs a commit joins a queue; the
+** first becomes the leader and commits everything that is queued as one transaction: publishes,
+** claims and acks alike. The others wait for that commit only. A lone publisher leads itself and
+** pays no hand-over; many share one fsync.
+**
+** A member that fails makes the whole transaction roll back; the leader then gives each member a
+** transaction of its own, so that only the guilty one fails. Members are therefore written so that
+** they can run twice: memory changes in `after`, which runs once, under the lock, after the commit
+** and before the next leader. PRAGMA synchronous is set before BEGIN to what the most demanding
+** member asks. The lock is never held while SQLite works. A member that cannot run twice (a claim,
+** which takes what memory holds) says so, and begins anew if it was another's failure. */
+
+/* A store without a bus: nothing rides along, nobody is told. */
+EBI_FN int ebi_hooks_no(eb_store *store)
+{
+    (void)store;
+    return 0;
+}
+EBI_FN eb_result ebi_hooks_ok(eb_store *store)
+{
+    (void)store;
+    return EB_OK;
+}
+EBI_FN void ebi_hooks_none(eb_store *store) { (void)store; }
+EBI_FN void ebi_hooks_end(eb_store *store, eb_result rc)
+{
+    (void)store;
+    (void)rc;
+}
+EBI_FN ebi_cond *ebi_hooks_nobody(eb_store *store)
+{
+    (void)store;
+    return NULL;
+}
+static const ebi_hooks ebi_hooks_alone = {
+    ebi_hooks_no, ebi_hooks_ok, ebi_hooks_end, ebi_hooks_end,
+    ebi_hooks_ok, ebi_hooks_no, ebi_hooks_no, ebi_hooks_nobody, ebi_hooks_none,
+    ebi_hooks_none};
 
 /* Takes what is queued into list, behind own. Lock held. */
 EBI_FN void ebi_writer_gather(eb_store *store, ebi_req *own, int *level, int64_t *until_us)
@@ -4065,6 +4182,11 @@ EBI_FN void ebi_writer_leave(eb_store *store)
     ebi_store_unlock(store);
 }
 
+/* ===========================================================================
+** >>readers   Looking without being in the way                     [private]
+** ========================================================================
+** A bus has a second connection to read with, under read_lock; an inspector has only one. */
+
 /* A connection to read with: the bus's second one, or the only one. *db is NULL if it cannot be
 ** opened. Always to be followed by ebi_reader_leave(). */
 EBI_FN eb_result ebi_reader_enter(eb_store *store, ebi_db **db)
@@ -4126,56 +4248,10 @@ EBI_FN eb_result ebi_store_checkpoint(eb_store *store)
 }
 
 /* ===========================================================================
-** >>engine   Ready queue, claims, attempts, outcomes                [private]
+** >>entries   Events in memory, lists of them, sets of types       [private]
 ** ========================================================================
-** What is on disk is the truth; memory holds a bounded window of it.
-**
-**   cursor      every row that waits for nothing and has seq <= cursor is in `ready`, or was passed
-**               over: it stands in line behind its ordering key (see >>keys), or nobody matches it
-**               ("parked"). What is parked is looked at again in a lap, see ebi_window_lap().
-**   due_ms      whatever comes back (a retry, a snooze, a DLQ retry, an operator's UPDATE) comes
-**               back through the index on due_ms, never by moving the cursor back. 0 is "at once".
-**               Memory has only the earliest, next_due_ms.
-**   copy        an event in `ready` is a copy of what was read. Whoever changes its row says in the
-**               statement what that was (EBI_SQL_FENCE): an old copy changes nothing.
-**   claim       status processing and a token. Batches are claimed without counting an attempt; an
-**               event that is claimed alone counts it (attempts = failed + 1). Recovery tells the
-**               two apart by that: see >>recovery.
-**   suspect     was under way when the process died, with others: runs alone, see ebi_claim_what().
-**   outcome     what a handler run came to. It waits in memory for a commit to ride on, at most
-**               EB_ACK_DELAY_MS, not at all if somebody waits for it.
-**
-** All under store->lock, except what a comment says belongs to one thread. */
-
-typedef struct ebi_policy { /* a resolved eb_retry_policy */
-    int max_retries, schedule_count;
-    int64_t base_ms, max_ms;
-    double multiplier, jitter;
-    int64_t *schedule_ms; /* owned */
-} ebi_policy;
-
-enum { EBI_SUB_TYPE, EBI_SUB_PREFIX, EBI_SUB_GLOB }; /* "a.b", "a.*", anything else */
-
-typedef struct ebi_sub {
-    /* immutable */
-    eb_id id;
-    int kind;
-    uint32_t hash;
-    size_t length; /* of the pattern without its star at the end */
-    char *pattern;
-    eb_handler handler;
-    void *user;
-    int64_t order, timeout_ms; /* timeout -1: none */
-    ebi_policy policy;
-    /* under the lock */
-    struct ebi_sub *next, *previous;      /* in order of subscribing */
-    struct ebi_sub *next_type, *next_id;  /* in the tables, see >>matching */
-    int calls;   /* running now */
-    int removed; /* unsubscribed; freed when calls reaches 0 */
-    int paused;  /* too many of its handlers never returned */
-    int shown;   /* what its row says of that */
-    int keep;    /* somebody still looks at it: eb_unsubscribe waiting */
-} ebi_sub;
+** An event in memory is a copy of what was read, in one allocation, and stands in at most one list.
+** Lists belong to whoever has them; no lock of their own. */
 
 enum { EBI_OUT_NONE, EBI_OUT_DONE, EBI_OUT_RETRY, EBI_OUT_DEAD, EBI_OUT_SNOOZE, EBI_OUT_RELEASE };
 #define EBI_NOT_DUE INT64_C(-1) /* due_ms of a row that waits for no time */
@@ -4217,255 +4293,6 @@ typedef struct ebi_types {
     char *at[EBI_TYPES];
     int count, overflow; /* overflow: and others */
 } ebi_types;
-
-/* One handler call; belongs to the thread that makes it, except the marked ones. */
-typedef struct ebi_run {
-    eb_delivery pub;
-    eb_event event;
-    int outcome; /* what eb_fail, eb_reject or eb_snooze asked for */
-    int64_t snooze_ms;
-    int called; /* so many handlers */
-    char error[EBI_ERROR_MAX + 4];
-    /* under the lock */
-    struct ebi_run *next; /* in bus->calls.first */
-    ebi_entry *entry;     /* NULL between events */
-    ebi_sub *sub;         /* NULL between handlers */
-    ebi_thread_id thread;
-    int64_t deadline_us; /* monotonic; -1: none */
-    int lost;            /* timed out or abandoned: whatever it does now is stale */
-} ebi_run;
-
-typedef struct ebi_worker {
-    struct ebi_worker *next;
-    eb_bus *bus;
-    ebi_thread thread;
-    ebi_run run;
-    int ended; /* under the lock: the thread is about to return */
-} ebi_worker;
-
-typedef struct ebi_waiter { /* on the stack of eb_publish, eb_wait */
-    struct ebi_waiter *next;
-    int64_t seq;
-    int hit;         /* something happened to seq: look */
-    eb_result known; /* how it ended; EB_EMPTY: the file has to be asked */
-    ebi_cond cond;
-} ebi_waiter;
-
-enum { EBI_OPEN, EBI_STARTING, EBI_STARTED, EBI_STOPPING, EBI_STOPPED,
-       EBI_FORKED /* seen by a child only that returned from a handler */ };
-
-/* The window over the log, under the lock. */
-typedef struct ebi_window {
-    ebi_list ready;
-    int64_t cursor, next_due_ms; /* next_due_ms INT64_MAX: none */
-    int disk_more;               /* there are rows above cursor */
-    /* a lap over what was parked: (lap_at, lap_end], then (0, lap_again] */
-    int64_t lap_at, lap_end, lap_again;
-    int64_t lap_rest_us; /* with other work it takes a twentieth of the time: not before this */
-    int lap_busy;        /* there was other work since its last slice */
-    int64_t epoch;     /* of `aside`: grows with every lap, and with every start */
-    ebi_types parked;  /* types that nobody matched */
-    ebi_types held;    /* types of events that wait, with others of their key behind them */
-    int parked_paused; /* some were parked because their subscription is paused */
-    int suspects;      /* there may be some above suspect_at */
-    int64_t suspect_at, rest_us; /* until rest_us the others run */
-} ebi_window;
-
-/* How many lives there are, kept beside the rows: counting a million takes 40 ms. What a
-** transaction changes is collected in bus->lead.delta and added when it is committed, so the sum is
-** right for as long as nobody else writes; `version` says who wrote last (PRAGMA data_version of
-** the writer). */
-typedef struct ebi_depths {
-    int64_t pending, processing, dead; /* dead: unnamed lives */
-    int64_t others;                    /* dead letters of others */
-    int known;
-    int64_t version, counts; /* counts: how often one was begun */
-} ebi_depths;
-
-enum { EBI_KEY_BUCKETS = 256, EBI_PASSED = 1024 };
-#define EBI_PASSED_MANY UINT64_MAX
-
-/* A lane: one subscription's way through the log. There is one, that of the unnamed handlers together.
-** Written by >>lanes, >>keys and >>claims; under the lock. */
-typedef struct ebi_lane {
-    eb_bus *bus; /* immutable */
-    ebi_window win;
-    ebi_list claimed, starting;       /* starting: see ebi_claim_start() */
-    ebi_list looks;                   /* ended events whose key is to be looked at */
-    ebi_entry *keys[EBI_KEY_BUCKETS]; /* the head of each key that is under way */
-    int chained;                      /* claimed events behind the heads */
-    uint64_t passed[EBI_PASSED];      /* see ebi_passed_add() */
-    int64_t passed_to;
-    int reserved;    /* born claimed, commit under way */
-    size_t copies;   /* bytes of what is being published */
-    int claiming;    /* a claim is under way */
-    int rescan;      /* a lap was asked for meanwhile; 2: to forget everything */
-    int parked_said; /* that events wait for nobody: logged once */
-    int batch, turn; /* so many are claimed at once; which comes first this time */
-    eb_result claim_rc; /* why the last claim failed */
-} ebi_lane;
-
-/* From options; immutable after open. */
-typedef struct ebi_settings {
-    int workers; /* 0: pump */
-    int on_unmatched;
-    int64_t handler_timeout_ms, shutdown_timeout_ms, idle_poll_ms, max_pending;
-    size_t max_payload;
-    ebi_policy policy;
-    eb_notify notify;
-} ebi_settings;
-
-/* Written by >>life; under the lock, but for owner. */
-typedef struct ebi_life {
-    int state, refs;     /* refs: the user and every thread left behind */
-    int abandon;         /* what still runs is given up */
-    int64_t incarnation; /* of this start; set by eb_start */
-    ebi_db owner;        /* the side file we hold while started; of the thread that starts or stops */
-} ebi_life;
-
-/* Who wants what. Written by >>matching; under the lock. */
-typedef struct ebi_subs {
-    ebi_sub *first, *last, **by_type, **by_id, *globs;
-    size_t count, mask;
-    int prefixes[EBI_TYPE_MAX + 1]; /* how many patterns "prefix*" have this length */
-    int64_t order;
-} ebi_subs;
-
-/* Handlers that run. Written by >>attempts; under the lock. */
-typedef struct ebi_calls {
-    ebi_run *first;
-    int running, solo; /* solo: a suspect runs, and nothing beside it */
-    int64_t timed_out; /* token that the keeper is about to give up; or 0 */
-} ebi_calls;
-
-/* What handlers came to, until it is on disk. Written by >>outcomes; under the lock. */
-typedef struct ebi_outcomes {
-    ebi_list waiting, taking; /* taking: whoever leads has them in a transaction */
-    int64_t since_us, backoff_ms, retry_at_us; /* retry_at_us 0: no failure */
-    eb_result rc;                              /* why it failed the last time */
-} ebi_outcomes;
-
-/* Threads, and what the keeper has to do. Written by >>workers; under the lock, but for checker. */
-typedef struct ebi_crew {
-    ebi_cond work, keeper;
-    int conds; /* of these and of news, how many could be made */
-    ebi_worker *workers;
-    int idle, alive, lost, started, keeper_alive, joining, joined;
-    ebi_thread keeper_thread;
-    int64_t until_us;                  /* when the keeper wakes up by itself; 0: it is awake */
-    int wake;                          /* a worker is to be woken when the lock is free */
-    int look, checkpoint, show;        /* to do: eb_wake; a checkpoint; what is stuck, on disk */
-    ebi_db checker;                    /* for checkpoints; the keeper's */
-} ebi_crew;
-
-/* Who waits for an end. Written by >>waiting; under the lock. */
-typedef struct ebi_waiting {
-    ebi_waiter *first;
-    ebi_cond news; /* for everybody else who waits */
-    int drainers, saying;
-} ebi_waiting;
-
-/* The driver without threads. Written by >>pump; under the lock. */
-typedef struct ebi_pump {
-    int active;
-    ebi_thread_id thread;
-    ebi_run run;
-    int64_t looked_us; /* when it has looked outside */
-    int64_t until_us;  /* monotonic: the caller of eb_wait or eb_drain waits no longer */
-    int64_t told_ms;   /* wall time at which eb_pump said that there is work; INT64_MAX: none */
-    int notice;        /* there is some earlier */
-} ebi_pump;
-
-/* Since the bus was opened; under the lock. */
-typedef struct ebi_figures {
-    int64_t published, delivered, failed_attempts, died, stale, unmatched;
-    ebi_types unmatched_types; /* of which it was said that nobody wants them */
-} ebi_figures;
-
-/* max_pending: an upper bound of live rows, see ebi_publish_cap(). Whoever leads. */
-typedef struct ebi_cap {
-    int64_t live, seq, us;
-} ebi_cap;
-
-/* Whoever leads the writer. */
-typedef struct ebi_lead {
-    int64_t next_token;
-    int64_t claimed_to; /* as in meta: no row above it was ever claimed; 0: not known */
-    ebi_depths delta;   /* what this transaction changes */
-} ebi_lead;
-
-struct eb_bus {
-    eb_store store; /* first: the bus's own store; its lock is the bus's lock */
-    ebi_settings set;
-    ebi_life life;
-    ebi_subs subs;
-    ebi_lane lane;
-    ebi_calls calls;
-    ebi_outcomes out;
-    ebi_crew crew;
-    ebi_waiting waiting;
-    ebi_pump pump;
-    ebi_figures figures;
-    ebi_depths depths;
-    ebi_cap cap;
-    ebi_lead lead;
-};
-
-static const char ebi_no_memory_error[] = "\"out of memory while recording this error\"";
-
-EBI_FN eb_bus *ebi_bus_of(eb_store *store) { return store->bus; }
-
-/* ---- depths ---- */
-
-/* Inside a transaction: so many more, or less, of each. By the leader. */
-EBI_FN void ebi_depths_add(eb_store *store, int64_t pending, int64_t processing, int64_t dead)
-{
-    eb_bus *bus = ebi_bus_of(store);
-    if (!bus) return;
-    bus->lead.delta.pending += pending;
-    bus->lead.delta.processing += processing;
-    bus->lead.delta.dead += dead;
-}
-
-/* The transaction is over; rc: EB_OK if it was committed. By the leader, no lock held. */
-EBI_FN void ebi_depths_over(eb_store *store, eb_result rc)
-{
-    eb_bus *bus = ebi_bus_of(store);
-    EBI_LEADS(store);
-    ebi_store_lock(store);
-    if (rc == EB_OK) {
-        bus->depths.pending += bus->lead.delta.pending;
-        bus->depths.processing += bus->lead.delta.processing;
-        bus->depths.dead += bus->lead.delta.dead;
-    }
-    if (rc == EB_ERR_UNKNOWN) bus->depths.known = 0, bus->depths.counts++;
-    ebi_store_unlock(store);
-    if (rc != EB_OK) bus->lead.claimed_to = 0; /* what was written of it is undone */
-    memset(&bus->lead.delta, 0, sizeof bus->lead.delta);
-}
-
-/* Memory and rows may differ: they have to be counted. Lock held. */
-EBI_FN void ebi_depths_forget(eb_bus *bus)
-{
-    EBI_HELD(&bus->store);
-    bus->depths.known = 0;
-    bus->depths.counts++;
-}
-
-/* Whether they are right at this moment, in the transaction that is open on the writer. By the
-** leader, no lock held. */
-EBI_FN int ebi_depths_exact(eb_bus *bus, ebi_depths *out)
-{
-    eb_store *store = &bus->store;
-    int64_t version = 0;
-    int rc = ebi_db_number(store, &store->writer, EBI_SQL_DATA_VERSION, &version);
-    ebi_store_lock(store);
-    *out = bus->depths;
-    ebi_store_unlock(store);
-    return rc == SQLITE_OK && out->known && out->version == version;
-}
-
-/* ---- entries ---- */
 
 EBI_FN size_t ebi_put(char **at, const char **field, const char *text, size_t len)
 {
@@ -4590,77 +4417,6 @@ EBI_FN eb_status ebi_status_of(const char *text)
     return text[1] == 'l' ? EB_DLQ : EB_DONE;
 }
 
-EBI_FN const char *ebi_column(sqlite3_stmt *s, int i)
-{
-    return (const char *)sqlite3_column_text(s, i);
-}
-
-/* What a row says is input too: a number outside of [low, high], or something else than a number
-** where one has to be, is damage. Says which table and row (its number is column 0); *bad is 1
-** then. */
-EBI_FN int64_t ebi_column_within(sqlite3_stmt *s, int i, const char *what, int64_t low,
-                                 int64_t high, int *bad)
-{
-    int64_t value = sqlite3_column_int64(s, i), row = sqlite3_column_int64(s, 0);
-    int type = sqlite3_column_type(s, i);
-    if ((type == SQLITE_INTEGER || type == SQLITE_NULL) && value >= low && value <= high)
-        return value;
-    ebi_error(EB_ERR_CORRUPT, "damaged: %s is %.40s (row %lld)", what,
-              ebi_column(s, i) ? ebi_column(s, i) : "?", (long long)row);
-    *bad = 1;
-    return low;
-}
-
-/* From a row of EBI_SQL_LOAD. NULL: *rc says why, SQLITE_CORRUPT or SQLITE_NOMEM. */
-EBI_FN ebi_entry *ebi_entry_load(ebi_lane *lane, sqlite3_stmt *s, int *rc)
-{
-    eb_message m;
-    ebi_entry *e;
-    const char *id = ebi_column(s, 8);
-    int bad = 0;
-    int64_t seq = ebi_column_within(s, 0, "deliveries.seq", 1, EBI_SEQ_MAX, &bad);
-    int64_t failed = ebi_column_within(s, 1, "deliveries.failed", 0, INT32_MAX - 1, &bad);
-    int64_t snoozes = ebi_column_within(s, 5, "deliveries.snoozes", 0, INT32_MAX - 1, &bad);
-    EB_ASSERT(sqlite3_column_count(s) == 17);
-    *rc = SQLITE_CORRUPT;
-    ebi_column_within(s, 2, "deliveries.apart", 0, 2, &bad);
-    ebi_column_within(s, 6, "deliveries.due_ms", 0, INT64_MAX, &bad);
-    if (bad) return NULL;
-    memset(&m, 0, sizeof m);
-    m.type = ebi_column(s, 9);
-    m.payload = ebi_column(s, 10);
-    m.metadata = ebi_column(s, 11);
-    m.ordering_key = ebi_column(s, 12);
-    m.idempotency_key = ebi_column(s, 13);
-    if (!id || !m.type || !m.payload) {
-        *rc = ebi_db_no_event(s, 8);
-        return NULL;
-    }
-    if (!ebi_text_name_len(m.type, EBI_TYPE_MAX) ||
-        (m.ordering_key && !ebi_text_name_len(m.ordering_key, EBI_KEY_MAX))) {
-        ebi_error(EB_ERR_CORRUPT, "damaged: type or ordering_key of event_log row %lld",
-                  (long long)seq);
-        return NULL;
-    }
-    e = ebi_entry_new(&lane->bus->store, &m, (size_t)sqlite3_column_bytes(s, 10), ebi_column(s, 14),
-                      ebi_column(s, 15));
-    *rc = e ? SQLITE_OK : SQLITE_NOMEM;
-    if (!e) return NULL;
-    e->lane = lane;
-    e->seq = seq;
-    e->failed = (int)failed;
-    e->snoozes = (int)snoozes;
-    e->suspect = sqlite3_column_int(s, 2) == 1;
-    e->waits = ebi_status_of(ebi_column(s, 16)) == EB_PROCESSING;
-    e->born = sqlite3_column_int64(s, 3);
-    e->retried = sqlite3_column_type(s, 4) != SQLITE_NULL || snoozes > 0;
-    e->created_at_ms = ebi_time_parse(ebi_column(s, 7));
-    snprintf(e->id.str, sizeof e->id.str, "%s", id);
-    return e;
-}
-
-/* ---- sets of types ---- */
-
 EBI_FN int ebi_types_has(const ebi_types *set, const char *type)
 {
     int i;
@@ -4690,30 +4446,17 @@ EBI_FN void ebi_types_clear(eb_store *store, ebi_types *set)
     set->overflow = 0;
 }
 
-/* ---- waiting ---- */
+/* ===========================================================================
+** >>policy   When a failed attempt is tried again                  [private]
+** ========================================================================
+** Pure, but for jitter. */
 
-/* Something happened to seq (0: to anything): whoever waits for it looks again, unless the end is
-** known. Lock held. */
-EBI_FN void ebi_waiters_hit(eb_bus *bus, int64_t seq, eb_result known)
-{
-    ebi_waiter *w;
-    EBI_HELD(&bus->store);
-    for (w = bus->waiting.first; w; w = w->next) {
-        if (seq != 0 && w->seq != seq) continue;
-        w->hit = 1;
-        if (known != EB_EMPTY) w->known = known;
-        ebi_cond_signal(&w->cond);
-    }
-}
-EBI_FN int ebi_waiters_any(const eb_bus *bus, int64_t seq)
-{
-    const ebi_waiter *w;
-    for (w = bus->waiting.first; w; w = w->next)
-        if (w->seq == seq) return 1;
-    return 0;
-}
-
-/* ---- retry ---- */
+typedef struct ebi_policy { /* a resolved eb_retry_policy */
+    int max_retries, schedule_count;
+    int64_t base_ms, max_ms;
+    double multiplier, jitter;
+    int64_t *schedule_ms; /* owned */
+} ebi_policy;
 
 /* The wait before the attempt after `failed` failures: base * multiplier^(failed-1), capped, in
 ** steps, so that nothing overflows for any input. */
@@ -4750,446 +4493,87 @@ EBI_FN int64_t ebi_policy_delay(const ebi_policy *p, int failed)
     return (int64_t)delay;
 }
 
-/* ---- time ---- */
-
-/* The condition to signal after the lock is released, NULL: none. Lock held. */
-EBI_FN ebi_cond *ebi_bus_wake(eb_store *store)
+/* Merges p over base (NULL: the built-in defaults) into out; out->schedule_ms is a new copy. */
+EBI_FN eb_result ebi_policy_resolve(const eb_allocator *a, const eb_retry_policy *p,
+                                    const ebi_policy *base, ebi_policy *out)
 {
-    eb_bus *bus = ebi_bus_of(store);
-    EBI_HELD(store);
-    if (!bus || !bus->crew.wake) return NULL;
-    bus->crew.wake = 0;
-    return &bus->crew.work;
-}
-
-/* The keeper has to look at time_us at the latest. Lock held. */
-EBI_FN void ebi_keeper_by(eb_bus *bus, int64_t time_us)
-{
-    EBI_HELD(&bus->store);
-    if (time_us >= bus->crew.until_us) return;
-    bus->crew.until_us = 0;
-    ebi_cond_signal(&bus->crew.keeper);
-}
-EBI_FN void ebi_keeper_wake(eb_bus *bus) { ebi_keeper_by(bus, INT64_MIN); }
-
-/* There is something for the log, and perhaps nobody else who could tell it now. Lock held. */
-EBI_FN void ebi_keeper_noted(eb_store *store)
-{
-    EBI_HELD(store);
-    if (ebi_bus_of(store)) ebi_keeper_wake(ebi_bus_of(store));
-}
-
-/* There is work at due_ms: whoever pumps elsewhere is told, if that is earlier than eb_pump said
-** last. Lock held. */
-EBI_FN void ebi_notice(eb_bus *bus, int64_t due_ms)
-{
-    EBI_HELD(&bus->store);
-    if (!bus->set.notify.func || bus->pump.active || due_ms >= bus->pump.told_ms) return;
-    bus->pump.told_ms = due_ms;
-    bus->pump.notice = 1;
-}
-
-/* Calls the user's notify if there is reason to. No lock held. */
-EBI_FN void ebi_notice_tell(eb_bus *bus)
-{
-    int tell;
-    if (!bus->set.notify.func) return;
-    ebi_store_lock(&bus->store);
-    tell = bus->pump.notice;
-    bus->pump.notice = 0;
-    ebi_store_unlock(&bus->store);
-    if (tell) bus->set.notify.func(bus->set.notify.user);
-}
-
-EBI_FN void ebi_due_at(eb_bus *bus, int64_t due_ms)
-{
-    if (due_ms >= bus->lane.win.next_due_ms) return;
-    bus->lane.win.next_due_ms = due_ms;
-    ebi_keeper_wake(bus);
-    ebi_cond_broadcast(&bus->waiting.news);
-    ebi_notice(bus, due_ms);
-}
-
-/* The engine's transaction failed: it tries again, later and later but at least every 2 s. Lock
-** held. */
-EBI_FN void ebi_bus_backoff(eb_bus *bus)
-{
-    EBI_HELD(&bus->store);
-    bus->out.backoff_ms = bus->out.backoff_ms ? bus->out.backoff_ms * 2 : 10;
-    if (bus->out.backoff_ms > EBI_BACKOFF_MAX_MS) bus->out.backoff_ms = EBI_BACKOFF_MAX_MS;
-    bus->out.retry_at_us = ebi_mono_us(&bus->store) + bus->out.backoff_ms * 1000;
-    ebi_keeper_by(bus, bus->out.retry_at_us);
-}
-
-/* Whether it failed for a reason that no waiting will heal; EB_OK: it did not. Lock held. */
-EBI_FN eb_result ebi_bus_hopeless(const eb_bus *bus)
-{
-    eb_result rc = bus->out.rc != EB_OK ? bus->out.rc : bus->lane.claim_rc;
-    EBI_HELD(&bus->store);
-    if (rc != EB_ERR_CORRUPT && rc != EB_ERR_SCHEMA) return EB_OK;
-    return ebi_error(rc, "events cannot be dispatched: %s", bus->store.trouble);
-}
-
-/* ---- the window ---- */
-
-EBI_FN int ebi_window_lapping(const ebi_window *w) { return w->lap_end > 0; }
-
-/* Whether the lap goes on now. Who pumps wants everything looked at. */
-EBI_FN int ebi_window_lap_now(const ebi_lane *lane)
-{
-    const ebi_window *w = &lane->win;
-    return ebi_window_lapping(w) &&
-           (!lane->bus->set.workers || !w->lap_busy || ebi_mono_us(&lane->bus->store) >= w->lap_rest_us);
-}
-
-/* Everything in memory that was not claimed is forgotten: the scan will read it again. Lock held.
-*/
-EBI_FN void ebi_window_forget(ebi_lane *lane)
-{
-    ebi_window *w = &lane->win;
-    EB_ASSERT(!lane->claiming || lane->bus->store.leading);
-    ebi_list_free(&lane->bus->store, &w->ready);
-    w->cursor = w->suspect_at = w->lap_at = w->lap_end = w->lap_again = 0;
-    w->disk_more = w->suspects = 1;
-    w->next_due_ms = 0;
-    w->parked_paused = 0;
-    w->epoch++;
-    ebi_types_clear(&lane->bus->store, &w->parked);
-    ebi_types_clear(&lane->bus->store, &w->held);
-    memset(lane->passed, 0, sizeof lane->passed);
-    lane->passed_to = 0;
-}
-
-/* What was parked may have somebody now: it is looked at again, from here to the end and then from
-** the beginning to here, so that a lap that is under way is never begun anew. The new epoch puts
-** what stands aside back into line; who still has nobody steps aside once more. Lock held. */
-EBI_FN void ebi_window_lap(ebi_lane *lane)
-{
-    ebi_window *w = &lane->win;
-    EBI_HELD(&lane->bus->store);
-    w->epoch++;
-    w->suspects = 1;
-    w->suspect_at = 0;
-    if (ebi_window_lapping(w)) {
-        w->lap_again = w->lap_at > w->lap_again ? w->lap_at : w->lap_again;
-        w->lap_end = w->cursor;
-    } else {
-        w->lap_at = w->lap_again = 0;
-        w->lap_end = w->cursor;
-        ebi_types_clear(&lane->bus->store, &w->parked);
-        ebi_types_clear(&lane->bus->store, &w->held);
-        w->parked_paused = 0;
-    }
-    ebi_cond_signal(&lane->bus->crew.work);
-    ebi_cond_broadcast(&lane->bus->waiting.news);
-    ebi_notice(lane->bus, 0);
-}
-
-/* The lap has come to `at`; done: to the end of its part. Lock held. */
-EBI_FN void ebi_window_lapped(ebi_window *w, int64_t at, int done)
-{
-    w->lap_at = at;
-    if (!done && at < w->lap_end) return;
-    w->lap_at = 0;
-    w->lap_end = w->lap_again;
-    w->lap_again = 0;
-}
-
-/* ---- how a claim ends ---- */
-
-/* Everything that the statements of that family bind: ?1 to ?6, ?7 and ?9. */
-typedef struct ebi_end {
-    int64_t seq, token; /* token 0: NULL, nobody's */
-    int64_t due_ms;     /* EBI_NOT_DUE: NULL */
-    const char *status, *now;
-    int suspect, snoozes;
-    const char *error_json;
-} ebi_end;
-
-/* Runs one of them; SQLite's result, *changed: rows. */
-EBI_FN int ebi_end_run(eb_store *store, int index, const ebi_end *end, int *changed)
-{
-    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, index);
-    int rc, n;
-    EB_ASSERT(end->seq != 0);
-    *changed = 0;
-    if (!s) return ebi_db_code(&store->writer);
-    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
-    n = sqlite3_bind_parameter_count(s);
-    sqlite3_bind_int64(s, 1, end->seq);
-    if (n >= 2 && end->token) sqlite3_bind_int64(s, 2, end->token);
-    else if (n >= 2) sqlite3_bind_null(s, 2);
-    if (n >= 3 && end->due_ms != EBI_NOT_DUE) sqlite3_bind_int64(s, 3, end->due_ms);
-    else if (n >= 3) sqlite3_bind_null(s, 3);
-    if (n >= 4) ebi_bind_text(s, 4, end->status);
-    if (n >= 5) ebi_bind_text(s, 5, end->now);
-    if (n >= 6 && end->suspect) sqlite3_bind_int(s, 6, 1);
-    else if (n >= 6) sqlite3_bind_null(s, 6);
-    if (n >= 7) sqlite3_bind_int(s, 7, end->snoozes);
-    if (n >= 9) ebi_bind_text(s, 9, end->error_json);
-    rc = ebi_db_step(s);
-    if (rc == SQLITE_OK) *changed = sqlite3_changes(store->writer.handle);
-    return rc;
-}
-
-/* The row to the dead letters, then gone. die and gone are DIE and DELETE_LIVE, or the two of
-** EBI_SQL_FRESH. */
-EBI_FN int ebi_end_dead(eb_store *store, const ebi_end *end, int die, int gone, int *changed)
-{
-    int rc = ebi_end_run(store, die, end, changed);
-    return rc == SQLITE_OK && *changed ? ebi_end_run(store, gone, end, changed) : rc;
-}
-
-EBI_FN int ebi_finish_insert(eb_store *store, int64_t seq, int attempts, const char *now)
-{
-    ebi_end end;
-    int changed;
-    memset(&end, 0, sizeof end);
-    end.seq = seq;
-    end.due_ms = attempts; /* FINISH has its one number in that place */
-    end.now = now;
-    return ebi_end_run(store, EBI_SQL_FINISH, &end, &changed);
-}
-
-/* ---- outcomes: recorded by whichever transaction comes next ---- */
-
-/* Lock held; called by the leader before it begins. 1 if there are any. */
-EBI_FN int ebi_outcomes_take(eb_store *store)
-{
-    eb_bus *bus = ebi_bus_of(store);
-    EBI_HELD(store);
-    if (!bus) return 0;
-    EB_ASSERT(!bus->out.taking.head);
-    ebi_list_append(&bus->out.taking, &bus->out.waiting);
-    return bus->out.taking.head != NULL;
-}
-
-/* Which keys have events that were passed over: only for these somebody may wait on disk whom
-** nothing but the end of another brings back. By hash of the key; a slot that two keys share says
-** so. */
-EBI_FN uint64_t *ebi_passed_slot(ebi_lane *lane, const char *key, uint64_t *hash)
-{
-    *hash = UINT64_C(14695981039346656037);
-    for (; *key; key++) *hash = (*hash ^ (unsigned char)*key) * UINT64_C(1099511628211);
-    if (*hash == 0 || *hash == EBI_PASSED_MANY) *hash = 1;
-    return &lane->passed[*hash % EBI_PASSED];
-}
-
-/* The event seq of this key is left on disk, in line, and no copy of it is kept. Takes the lock. */
-EBI_FN void ebi_passed_add(ebi_lane *lane, const char *key, int64_t seq)
-{
-    uint64_t hash, *slot;
-    ebi_store_lock(&lane->bus->store);
-    slot = ebi_passed_slot(lane, key, &hash);
-    *slot = *slot == 0 || *slot == hash ? hash : EBI_PASSED_MANY;
-    if (seq > lane->passed_to) lane->passed_to = seq;
-    ebi_store_unlock(&lane->bus->store);
-}
-
-/* Up to which seq events of this key may have been passed over; 0: none was. Takes the lock. */
-EBI_FN int64_t ebi_passed_to(ebi_lane *lane, const char *key)
-{
-    uint64_t hash, *slot;
-    int64_t to;
-    ebi_store_lock(&lane->bus->store);
-    slot = ebi_passed_slot(lane, key, &hash);
-    to = *slot == hash || *slot == EBI_PASSED_MANY ? lane->passed_to : 0;
-    ebi_store_unlock(&lane->bus->store);
-    return to;
-}
-
-/* Nobody of this key waits up to `to` any more. Takes the lock. */
-EBI_FN void ebi_passed_none(ebi_lane *lane, const char *key, int64_t to)
-{
-    uint64_t hash, *slot;
-    ebi_store_lock(&lane->bus->store);
-    slot = ebi_passed_slot(lane, key, &hash);
-    if (*slot == hash && lane->passed_to == to) *slot = 0;
-    ebi_store_unlock(&lane->bus->store);
-}
-
-/* Whether an event of this key that was passed over, with a seq up to `to`, stands in line.
-** SQLite's result. */
-EBI_FN int ebi_key_waits(ebi_lane *lane, const char *key, int64_t to, int *waits)
-{
-    eb_store *store = &lane->bus->store;
-    int64_t passed_to = ebi_passed_to(lane, key);
-    int rc, all = to >= passed_to;
-    sqlite3_stmt *s;
-    *waits = 0;
-    if (passed_to == 0) return SQLITE_OK;
-    s = ebi_db_stmt(store, &store->writer, EBI_SQL_KEY_WAITS);
-    if (!s) return ebi_db_code(&store->writer);
-    ebi_bind_text(s, 1, key);
-    sqlite3_bind_int64(s, 2, all ? passed_to : to);
-    rc = sqlite3_step(s);
-    *waits = rc == SQLITE_ROW;
-    sqlite3_reset(s);
-    if (rc == SQLITE_DONE && all) ebi_passed_none(lane, key, passed_to);
-    return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
-}
-
-/* Records one outcome, fenced by its token: if the claim was revoked, nothing changes. */
-EBI_FN int ebi_outcome_apply(eb_store *store, ebi_entry *e, const char *now)
-{
-    int changed = 1, rc = SQLITE_OK, over = 0;
-    ebi_end end;
-    memset(&end, 0, sizeof end);
-    end.seq = e->seq;
-    end.token = e->token;
-    end.due_ms = e->due_ms;
-    end.now = now;
-    end.status = "processing";
-    end.snoozes = e->outcome == EBI_OUT_SNOOZE;
-    end.suspect = e->outcome == EBI_OUT_RELEASE && e->suspect;
-    end.error_json = e->error_json ? e->error_json : ebi_no_memory_error;
-    EB_ASSERT(e->outcome != EBI_OUT_NONE && e->token != 0);
-    switch (e->outcome) {
-    case EBI_OUT_DONE:
-        over = 1;
-        if (e->failed > 0) rc = ebi_end_run(store, EBI_SQL_FINISH_ERRORS, &end, &changed);
-        if (rc == SQLITE_OK && changed)
-            rc = ebi_end_run(store, EBI_SQL_DELETE_LIVE, &end, &changed);
-        if (rc == SQLITE_OK && changed && e->failed == 0)
-            rc = ebi_finish_insert(store, e->seq, 1, now);
-        break;
-    case EBI_OUT_DEAD:
-        over = 1;
-        rc = ebi_end_dead(store, &end, EBI_SQL_DIE, EBI_SQL_DELETE_LIVE, &changed);
-        break;
-    case EBI_OUT_RETRY: rc = ebi_end_run(store, EBI_SQL_RETRY, &end, &changed); break;
-    default:
-        EB_ASSERT(e->outcome == EBI_OUT_SNOOZE || e->outcome == EBI_OUT_RELEASE);
-        rc = ebi_end_run(store, EBI_SQL_SNOOZE, &end, &changed);
-    }
-    e->stale = !changed;
-    if (rc == SQLITE_OK && changed) {
-        int back = !over && e->outcome != EBI_OUT_RETRY && e->failed == 0;
-        ebi_depths_add(store, back, -(over || back), e->outcome == EBI_OUT_DEAD);
-    }
-    if (rc != SQLITE_OK || !e->ordering_key) return rc;
-    if (!over && !e->stale && e->due_ms == EBI_NOT_DUE)
-        ebi_passed_add(e->lane, e->ordering_key, e->seq); /* it is in line again */
-    if (e->stale || e->alone) over = 1; /* it is no longer before the others */
-    return ebi_key_waits(e->lane, e->ordering_key, over ? INT64_MAX : e->seq - 1, &e->look);
-}
-
-/* Inside the leader's transaction. */
-EBI_FN eb_result ebi_outcomes_ride(eb_store *store)
-{
-    eb_bus *bus = ebi_bus_of(store);
-    ebi_entry *e;
-    char now[EBI_TIME_LEN + 1];
-    int rc;
-    EBI_LEADS(store);
-    if (!bus || !bus->out.taking.head) return EB_OK;
-    ebi_time_text(ebi_now_ms(store), now);
-    for (e = bus->out.taking.head; e; e = e->next) {
-        rc = ebi_outcome_apply(store, e, now);
-        if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "recording an outcome");
-    }
-    return EB_OK;
-}
-
-/* One outcome is on disk: counted, told, let go. Lock held. */
-EBI_FN void ebi_outcome_done(eb_bus *bus, ebi_entry *e)
-{
-    int over = e->outcome == EBI_OUT_DONE || e->outcome == EBI_OUT_DEAD;
-    int comes_back = !over && e->due_ms != EBI_NOT_DUE;
-    EBI_HELD(&bus->store);
-    if (!e->stale) {
-        bus->figures.delivered += e->outcome == EBI_OUT_DONE;
-        bus->figures.failed_attempts += e->outcome == EBI_OUT_RETRY || e->outcome == EBI_OUT_DEAD;
-        bus->figures.died += e->outcome == EBI_OUT_DEAD;
-        bus->cap.live -= over;
-        if (comes_back) ebi_due_at(bus, e->due_ms);
-        if (e->outcome == EBI_OUT_RELEASE && e->suspect) bus->lane.win.suspects = 1;
-    } else if (e->outcome != EBI_OUT_RELEASE) {
-        bus->figures.stale++;
-    }
-    if (over)
-        ebi_waiters_hit(bus, e->seq, e->stale                      ? EB_EMPTY
-                                     : e->outcome == EBI_OUT_DONE ? EB_OK
-                                                                  : EB_DEAD);
-    e->token = 0;
-    if (e->look) ebi_list_push(&bus->lane.looks, e);
-    else ebi_entry_drop(&bus->store, e);
-}
-
-/* Lock held; after the leader's transaction. Failed: keeps everything. */
-EBI_FN void ebi_outcomes_rode(eb_store *store, eb_result rc)
-{
-    eb_bus *bus = ebi_bus_of(store);
-    ebi_entry *e;
-    EBI_HELD(store);
-    EBI_LEADS(store);
-    if (!bus || !bus->out.taking.head) return;
-    bus->out.rc = rc;
-    if (rc != EB_OK) {
-        ebi_list_append(&bus->out.taking, &bus->out.waiting);
-        ebi_list_append(&bus->out.waiting, &bus->out.taking);
-        ebi_bus_backoff(bus);
-        return;
-    }
-    bus->out.backoff_ms = bus->out.retry_at_us = 0;
-    while ((e = ebi_list_pop(&bus->out.taking)) != NULL) ebi_outcome_done(bus, e);
-    if (bus->lane.looks.head) bus->crew.wake = bus->crew.idle > 0;
-    if (bus->waiting.drainers) ebi_cond_broadcast(&bus->waiting.news);
-}
-
-EBI_FN eb_result ebi_outcomes_nothing(eb_store *store, void *arg)
-{
-    (void)store;
-    (void)arg;
-    return EB_OK;
-}
-
-/* Until when a call of the engine may wait for somebody else's lock. */
-EBI_FN int64_t ebi_bus_until(const eb_bus *bus)
-{
-    int64_t until_us = ebi_writer_until(&bus->store);
-    return bus->pump.until_us && bus->pump.until_us < until_us ? bus->pump.until_us : until_us;
-}
-
-/* Commits what waits in outcomes, if the lock can be had until until_us, and the lead until
-** queue_us (0: no limit); no lock held. */
-EBI_FN eb_result ebi_outcomes_flush(eb_bus *bus, int64_t until_us, int64_t queue_us)
-{
-    ebi_req r;
+    static const ebi_policy standard = {3, 0, 1000, 30000, 2.0, 0.0, NULL};
+    const int64_t *schedule;
     eb_result rc;
-    ebi_req_init(&r, ebi_outcomes_nothing, NULL, NULL, EB_DURABLE_NORMAL, until_us);
-    r.queue_us = queue_us;
-    rc = ebi_writer_commit(&bus->store, &r);
-    ebi_store_lock(&bus->store);
-    if (rc == EB_OK && bus->out.waiting.head && bus->out.rc != EB_OK)
-        rc = ebi_error(bus->out.rc, "outcomes could not be recorded yet: %s",
-                       bus->store.trouble);
-    ebi_store_unlock(&bus->store);
-    return rc;
-}
-
-/* Hands an outcome over. Lock held. Returns 1 if it should be committed at once. */
-EBI_FN int ebi_outcome_push(eb_bus *bus, ebi_entry *e, int outcome)
-{
-    int urgent, first = !bus->out.waiting.head;
-    EBI_HELD(&bus->store);
-    EB_ASSERT(outcome != EBI_OUT_NONE && e->token != 0);
-    e->outcome = outcome;
-    if (first) bus->out.since_us = ebi_mono_us(&bus->store);
-    urgent = ebi_waiters_any(bus, e->seq) ||
-             (bus->waiting.drainers && !bus->lane.claimed.head && !bus->lane.win.ready.head);
-    ebi_list_push(&bus->out.waiting, e);
-    if (!urgent && first) ebi_keeper_by(bus, bus->out.since_us + EB_ACK_DELAY_MS * 1000);
-    return urgent;
+    int i;
+    EB_ASSERT(a && p && out);
+    *out = base ? *base : standard;
+    schedule = out->schedule_ms;
+    out->schedule_ms = NULL;
+    if (p->max_retries < EB_NONE) return ebi_error(EB_ERR_ARG, "retry.max_retries is negative");
+    rc = ebi_option_ms("retry.base_delay_ms", p->base_delay_ms, out->base_ms, 0, &out->base_ms);
+    if (rc == EB_OK)
+        rc = ebi_option_ms("retry.max_delay_ms", p->max_delay_ms, out->max_ms, INT64_MAX,
+                           &out->max_ms);
+    if (rc != EB_OK) return rc;
+    if (p->multiplier != 0.0 && !(p->multiplier >= 1.0))
+        return ebi_error(EB_ERR_ARG, "retry.multiplier must be at least 1");
+    if (!(p->jitter >= 0.0 && p->jitter <= 1.0))
+        return ebi_error(EB_ERR_ARG, "retry.jitter must be 0 to 1");
+    if (p->multiplier >= 1.0) out->multiplier = p->multiplier;
+    if (p->jitter > 0.0) out->jitter = p->jitter;
+    if (p->schedule_count < 0 || (p->schedule_count > 0) != (p->schedule_ms != NULL))
+        return ebi_error(EB_ERR_ARG, "retry.schedule_ms and schedule_count do not fit");
+    for (i = 0; i < p->schedule_count; i++)
+        if (p->schedule_ms[i] < 0) return ebi_error(EB_ERR_ARG, "retry.schedule_ms is negative");
+    if (p->schedule_count > 0) {
+        schedule = p->schedule_ms;
+        out->schedule_count = out->max_retries = p->schedule_count;
+    } else if (p->base_delay_ms != 0) {
+        out->schedule_count = 0;
+    }
+    if (p->max_retries) out->max_retries = p->max_retries == EB_NONE ? 0 : p->max_retries;
+    if (out->max_retries == INT32_MAX) out->max_retries--;
+    if (out->schedule_count == 0) return EB_OK;
+    out->schedule_ms = (int64_t *)ebi_alloc(a, (size_t)out->schedule_count * sizeof(int64_t));
+    if (!out->schedule_ms) return ebi_error(EB_ERR_NOMEM, "out of memory");
+    memcpy(out->schedule_ms, schedule, (size_t)out->schedule_count * sizeof(int64_t));
+    return EB_OK;
 }
 
 /* ===========================================================================
-** >>matching   From a type to its subscriptions                     [private]
+** >>matching   From a type to its subscriptions                    [private]
 ** ========================================================================
 ** Most patterns are a plain type or end in their only star. Those are found by hash: a type is
 ** hashed byte by byte, and wherever some pattern "prefix*" has that length, the hash so far is
 ** looked up; the whole one finds the plain types. The few others are tried one by one. So ten
 ** thousand subscriptions do not slow down an event that one of them wants. All under the lock. */
+
+enum { EBI_SUB_TYPE, EBI_SUB_PREFIX, EBI_SUB_GLOB }; /* "a.b", "a.*", anything else */
+
+typedef struct ebi_sub {
+    /* immutable */
+    eb_id id;
+    int kind;
+    uint32_t hash;
+    size_t length; /* of the pattern without its star at the end */
+    char *pattern;
+    eb_handler handler;
+    void *user;
+    int64_t order, timeout_ms; /* timeout -1: none */
+    ebi_policy policy;
+    /* under the lock */
+    struct ebi_sub *next, *previous;      /* in order of subscribing */
+    struct ebi_sub *next_type, *next_id;  /* in the tables, see >>matching */
+    int calls;   /* running now */
+    int removed; /* unsubscribed; freed when calls reaches 0 */
+    int paused;  /* too many of its handlers never returned */
+    int shown;   /* what its row says of that */
+    int keep;    /* somebody still looks at it: eb_unsubscribe waiting */
+} ebi_sub;
+
+/* Who wants what. Written by >>matching; under the lock. */
+typedef struct ebi_subs {
+    ebi_sub *first, *last, **by_type, **by_id, *globs;
+    size_t count, mask;
+    int prefixes[EBI_TYPE_MAX + 1]; /* how many patterns "prefix*" have this length */
+    int64_t order;
+} ebi_subs;
 
 #define EBI_HASH_START UINT32_C(2166136261)
 #define EBI_HASH_STEP(hash, byte) (((hash) ^ (unsigned char)(byte)) * UINT32_C(16777619))
@@ -5339,9 +4723,841 @@ EBI_FN int ebi_subs_match(const ebi_subs *subs, const char *type, int *attempts)
     return result;
 }
 
+EBI_FN void ebi_sub_free(eb_store *store, ebi_sub *s)
+{
+    if (s->policy.schedule_ms) ebi_free(&store->allocator, s->policy.schedule_ms);
+    ebi_free(&store->allocator, s->pattern);
+    ebi_free(&store->allocator, s);
+}
+
+/* Frees a removed subscription nobody uses any more. Lock held. */
+EBI_FN void ebi_sub_release(eb_store *store, ebi_sub *s)
+{
+    EBI_HELD(store);
+    EB_ASSERT(s->calls >= 0 && s->keep >= 0);
+    if (s->removed && s->calls == 0 && !s->keep) ebi_sub_free(store, s);
+}
+
 /* ===========================================================================
-** >>publish   Messages into rows, some of them born claimed         [private]
-** ======================================================================== */
+** >>bus   The state of a bus, room by room                         [private]
+** ========================================================================
+** Each struct is written by the rooms that it names, and only there; the others ask. All of it is
+** under the lock, but for what a comment says belongs to the leader or to one thread. What is on
+** disk is the truth; memory holds a bounded window of it. */
+
+/* One handler call; belongs to the thread that makes it, except the marked ones. */
+typedef struct ebi_run {
+    eb_delivery pub;
+    eb_event event;
+    int outcome; /* what eb_fail, eb_reject or eb_snooze asked for */
+    int64_t snooze_ms;
+    int called; /* so many handlers */
+    char error[EBI_ERROR_MAX + 4];
+    /* under the lock */
+    struct ebi_run *next; /* in bus->calls.first */
+    ebi_entry *entry;     /* NULL between events */
+    ebi_sub *sub;         /* NULL between handlers */
+    ebi_thread_id thread;
+    int64_t deadline_us; /* monotonic; -1: none */
+    int lost;            /* timed out or abandoned: whatever it does now is stale */
+} ebi_run;
+
+typedef struct ebi_worker {
+    struct ebi_worker *next;
+    eb_bus *bus;
+    ebi_thread thread;
+    ebi_run run;
+    int ended; /* under the lock: the thread is about to return */
+} ebi_worker;
+
+typedef struct ebi_waiter { /* on the stack of eb_publish, eb_wait */
+    struct ebi_waiter *next;
+    int64_t seq;
+    int hit;         /* something happened to seq: look */
+    eb_result known; /* how it ended; EB_EMPTY: the file has to be asked */
+    ebi_cond cond;
+} ebi_waiter;
+
+enum { EBI_OPEN, EBI_STARTING, EBI_STARTED, EBI_STOPPING, EBI_STOPPED,
+       EBI_FORKED /* seen by a child only that returned from a handler */ };
+
+/* The window over the log, under the lock. */
+typedef struct ebi_window {
+    ebi_list ready;
+    int64_t cursor, next_due_ms; /* next_due_ms INT64_MAX: none */
+    int disk_more;               /* there are rows above cursor */
+    /* a lap over what was parked: (lap_at, lap_end], then (0, lap_again] */
+    int64_t lap_at, lap_end, lap_again;
+    int64_t lap_rest_us; /* with other work it takes a twentieth of the time: not before this */
+    int lap_busy;        /* there was other work since its last slice */
+    int64_t epoch;     /* of `aside`: grows with every lap, and with every start */
+    ebi_types parked;  /* types that nobody matched */
+    ebi_types held;    /* types of events that wait, with others of their key behind them */
+    int parked_paused; /* some were parked because their subscription is paused */
+    int suspects;      /* there may be some above suspect_at */
+    int64_t suspect_at, rest_us; /* until rest_us the others run */
+} ebi_window;
+
+/* How many lives there are, kept beside the rows: counting a million takes 40 ms. What a
+** transaction changes is collected in bus->lead.delta and added when it is committed, so the sum is
+** right for as long as nobody else writes; `version` says who wrote last (PRAGMA data_version of
+** the writer). */
+typedef struct ebi_depths {
+    int64_t pending, processing, dead; /* dead: unnamed lives */
+    int64_t others;                    /* dead letters of others */
+    int known;
+    int64_t version, counts; /* counts: how often one was begun */
+} ebi_depths;
+
+enum { EBI_KEY_BUCKETS = 256, EBI_PASSED = 1024 };
+#define EBI_PASSED_MANY UINT64_MAX
+
+/* A lane: one subscription's way through the log. There is one, that of the unnamed handlers
+** together. Written by >>lanes, >>keys and >>claims; under the lock. */
+typedef struct ebi_lane {
+    eb_bus *bus; /* immutable */
+    ebi_window win;
+    ebi_list claimed, starting;       /* starting: see ebi_claim_start() */
+    ebi_list looks;                   /* ended events whose key is to be looked at */
+    ebi_entry *keys[EBI_KEY_BUCKETS]; /* the head of each key that is under way */
+    int chained;                      /* claimed events behind the heads */
+    uint64_t passed[EBI_PASSED];      /* see ebi_passed_add() */
+    int64_t passed_to;
+    int reserved;    /* born claimed, commit under way */
+    size_t copies;   /* bytes of what is being published */
+    int claiming;    /* a claim is under way */
+    int rescan;      /* a lap was asked for meanwhile; 2: to forget everything */
+    int parked_said; /* that events wait for nobody: logged once */
+    int batch, turn; /* so many are claimed at once; which comes first this time */
+    eb_result claim_rc; /* why the last claim failed */
+} ebi_lane;
+
+/* From options; immutable after open. */
+typedef struct ebi_settings {
+    int workers; /* 0: pump */
+    int on_unmatched;
+    int64_t handler_timeout_ms, shutdown_timeout_ms, idle_poll_ms, max_pending;
+    size_t max_payload;
+    ebi_policy policy;
+    eb_notify notify;
+} ebi_settings;
+
+/* Written by >>life; under the lock, but for owner. */
+typedef struct ebi_life {
+    int state, refs;     /* refs: the user and every thread left behind */
+    int abandon;         /* what still runs is given up */
+    int64_t incarnation; /* of this start; set by eb_start */
+    ebi_db owner;        /* the side file, while started; of the thread that starts or stops */
+} ebi_life;
+
+/* Handlers that run. Written by >>attempts; under the lock. */
+typedef struct ebi_calls {
+    ebi_run *first;
+    int running, solo; /* solo: a suspect runs, and nothing beside it */
+    int64_t timed_out; /* token that the keeper is about to give up; or 0 */
+} ebi_calls;
+
+/* What handlers came to, until it is on disk. Written by >>outcomes; under the lock. */
+typedef struct ebi_outcomes {
+    ebi_list waiting, taking; /* taking: whoever leads has them in a transaction */
+    int64_t since_us, backoff_ms, retry_at_us; /* retry_at_us 0: no failure */
+    eb_result rc;                              /* why it failed the last time */
+} ebi_outcomes;
+
+/* Threads, and what the keeper has to do. Written by >>workers; under the lock, but for checker. */
+typedef struct ebi_crew {
+    ebi_cond work, keeper;
+    int conds; /* of these and of news, how many could be made */
+    ebi_worker *workers;
+    int idle, alive, lost, started, keeper_alive, joining, joined;
+    ebi_thread keeper_thread;
+    int64_t until_us;                  /* when the keeper wakes up by itself; 0: it is awake */
+    int wake;                          /* a worker is to be woken when the lock is free */
+    int look, checkpoint, show;        /* to do: eb_wake; a checkpoint; what is stuck, on disk */
+    ebi_db checker;                    /* for checkpoints; the keeper's */
+} ebi_crew;
+
+/* Who waits for an end. Written by >>waiting; under the lock. */
+typedef struct ebi_waiting {
+    ebi_waiter *first;
+    ebi_cond news; /* for everybody else who waits */
+    int drainers, saying;
+} ebi_waiting;
+
+/* The driver without threads. Written by >>pump; under the lock. */
+typedef struct ebi_pump {
+    int active;
+    ebi_thread_id thread;
+    ebi_run run;
+    int64_t looked_us; /* when it has looked outside */
+    int64_t until_us;  /* monotonic: the caller of eb_wait or eb_drain waits no longer */
+    int64_t told_ms;   /* wall time at which eb_pump said that there is work; INT64_MAX: none */
+    int notice;        /* there is some earlier */
+} ebi_pump;
+
+/* Since the bus was opened; under the lock. */
+typedef struct ebi_figures {
+    int64_t published, delivered, failed_attempts, died, stale, unmatched;
+    ebi_types unmatched_types; /* of which it was said that nobody wants them */
+} ebi_figures;
+
+/* max_pending: an upper bound of live rows, see ebi_publish_cap(). Whoever leads. */
+typedef struct ebi_cap {
+    int64_t live, seq, us;
+} ebi_cap;
+
+/* Whoever leads the writer. */
+typedef struct ebi_lead {
+    int64_t next_token;
+    int64_t claimed_to; /* as in meta: no row above it was ever claimed; 0: not known */
+    ebi_depths delta;   /* what this transaction changes */
+} ebi_lead;
+
+struct eb_bus {
+    eb_store store; /* first: the bus's own store; its lock is the bus's lock */
+    ebi_settings set;
+    ebi_life life;
+    ebi_subs subs;
+    ebi_lane lane;
+    ebi_calls calls;
+    ebi_outcomes out;
+    ebi_crew crew;
+    ebi_waiting waiting;
+    ebi_pump pump;
+    ebi_figures figures;
+    ebi_depths depths;
+    ebi_cap cap;
+    ebi_lead lead;
+};
+
+static const char ebi_no_memory_error[] = "\"out of memory while recording this error\"";
+
+EBI_FN eb_bus *ebi_bus_of(eb_store *store) { return store->bus; }
+
+/* ===========================================================================
+** >>alarms   Who has to look, and when                             [private]
+** ========================================================================
+** Something has happened, or will at a certain time: whoever waits for it is told here. Workers and
+** the keeper by their conditions, eb_wait by its waiter, who pumps elsewhere by options.notify. All
+** under the lock, but for the user's callback. */
+
+/* Something happened to seq (0: to anything): whoever waits for it looks again, unless the end is
+** known. Lock held. */
+EBI_FN void ebi_waiters_hit(eb_bus *bus, int64_t seq, eb_result known)
+{
+    ebi_waiter *w;
+    EBI_HELD(&bus->store);
+    for (w = bus->waiting.first; w; w = w->next) {
+        if (seq != 0 && w->seq != seq) continue;
+        w->hit = 1;
+        if (known != EB_EMPTY) w->known = known;
+        ebi_cond_signal(&w->cond);
+    }
+}
+EBI_FN int ebi_waiters_any(const eb_bus *bus, int64_t seq)
+{
+    const ebi_waiter *w;
+    for (w = bus->waiting.first; w; w = w->next)
+        if (w->seq == seq) return 1;
+    return 0;
+}
+
+/* The condition to signal after the lock is released, NULL: none. Lock held. */
+EBI_FN ebi_cond *ebi_bus_wake(eb_store *store)
+{
+    eb_bus *bus = ebi_bus_of(store);
+    EBI_HELD(store);
+    if (!bus || !bus->crew.wake) return NULL;
+    bus->crew.wake = 0;
+    return &bus->crew.work;
+}
+
+/* The keeper has to look at time_us at the latest. Lock held. */
+EBI_FN void ebi_keeper_by(eb_bus *bus, int64_t time_us)
+{
+    EBI_HELD(&bus->store);
+    if (time_us >= bus->crew.until_us) return;
+    bus->crew.until_us = 0;
+    ebi_cond_signal(&bus->crew.keeper);
+}
+EBI_FN void ebi_keeper_wake(eb_bus *bus) { ebi_keeper_by(bus, INT64_MIN); }
+
+/* There is something for the log, and perhaps nobody else who could tell it now. Lock held. */
+EBI_FN void ebi_keeper_noted(eb_store *store)
+{
+    EBI_HELD(store);
+    if (ebi_bus_of(store)) ebi_keeper_wake(ebi_bus_of(store));
+}
+
+/* There is work at due_ms: whoever pumps elsewhere is told, if that is earlier than eb_pump said
+** last. Lock held. */
+EBI_FN void ebi_notice(eb_bus *bus, int64_t due_ms)
+{
+    EBI_HELD(&bus->store);
+    if (!bus->set.notify.func || bus->pump.active || due_ms >= bus->pump.told_ms) return;
+    bus->pump.told_ms = due_ms;
+    bus->pump.notice = 1;
+}
+
+/* Calls the user's notify if there is reason to. No lock held. */
+EBI_FN void ebi_notice_tell(eb_bus *bus)
+{
+    int tell;
+    if (!bus->set.notify.func) return;
+    ebi_store_lock(&bus->store);
+    tell = bus->pump.notice;
+    bus->pump.notice = 0;
+    ebi_store_unlock(&bus->store);
+    if (tell) bus->set.notify.func(bus->set.notify.user);
+}
+
+EBI_FN void ebi_due_at(eb_bus *bus, int64_t due_ms)
+{
+    if (due_ms >= bus->lane.win.next_due_ms) return;
+    bus->lane.win.next_due_ms = due_ms;
+    ebi_keeper_wake(bus);
+    ebi_cond_broadcast(&bus->waiting.news);
+    ebi_notice(bus, due_ms);
+}
+
+/* The engine's transaction failed: it tries again, later and later but at least every 2 s. Lock
+** held. */
+EBI_FN void ebi_bus_backoff(eb_bus *bus)
+{
+    EBI_HELD(&bus->store);
+    bus->out.backoff_ms = bus->out.backoff_ms ? bus->out.backoff_ms * 2 : 10;
+    if (bus->out.backoff_ms > EBI_BACKOFF_MAX_MS) bus->out.backoff_ms = EBI_BACKOFF_MAX_MS;
+    bus->out.retry_at_us = ebi_mono_us(&bus->store) + bus->out.backoff_ms * 1000;
+    ebi_keeper_by(bus, bus->out.retry_at_us);
+}
+
+/* Whether it failed for a reason that no waiting will heal; EB_OK: it did not. Lock held. */
+EBI_FN eb_result ebi_bus_hopeless(const eb_bus *bus)
+{
+    eb_result rc = bus->out.rc != EB_OK ? bus->out.rc : bus->lane.claim_rc;
+    EBI_HELD(&bus->store);
+    if (rc != EB_ERR_CORRUPT && rc != EB_ERR_SCHEMA) return EB_OK;
+    return ebi_error(rc, "events cannot be dispatched: %s", bus->store.trouble);
+}
+
+/* Until when a call of the engine may wait for somebody else's lock. */
+EBI_FN int64_t ebi_bus_until(const eb_bus *bus)
+{
+    int64_t until_us = ebi_writer_until(&bus->store);
+    return bus->pump.until_us && bus->pump.until_us < until_us ? bus->pump.until_us : until_us;
+}
+
+EBI_FN int ebi_bus_started(eb_store *store)
+{
+    return store->bus && store->bus->life.state == EBI_STARTED;
+}
+
+/* Leaves a checkpoint to the keeper, if there is one. Lock held. */
+EBI_FN int ebi_keeper_copies(eb_store *store)
+{
+    eb_bus *bus = ebi_bus_of(store);
+    EBI_HELD(store);
+    if (!bus || !bus->crew.keeper_alive) return 0;
+    store->wal_done = store->wal_frames;
+    bus->crew.checkpoint = 1;
+    ebi_cond_signal(&bus->crew.keeper);
+    return 1;
+}
+
+/* ===========================================================================
+** >>depths   How many lives there are, without counting            [private]
+** ========================================================================
+** See ebi_depths. Whoever changes the status of a row says so in the same transaction; what cannot
+** be told that way (another process, a commit of unknown end) makes them unknown until they are
+** counted, see >>figures. */
+
+/* Inside a transaction: so many more, or less, of each. By the leader. */
+EBI_FN void ebi_depths_add(eb_store *store, int64_t pending, int64_t processing, int64_t dead)
+{
+    eb_bus *bus = ebi_bus_of(store);
+    if (!bus) return;
+    bus->lead.delta.pending += pending;
+    bus->lead.delta.processing += processing;
+    bus->lead.delta.dead += dead;
+}
+
+/* The transaction is over; rc: EB_OK if it was committed. By the leader, no lock held. */
+EBI_FN void ebi_depths_over(eb_store *store, eb_result rc)
+{
+    eb_bus *bus = ebi_bus_of(store);
+    EBI_LEADS(store);
+    ebi_store_lock(store);
+    if (rc == EB_OK) {
+        bus->depths.pending += bus->lead.delta.pending;
+        bus->depths.processing += bus->lead.delta.processing;
+        bus->depths.dead += bus->lead.delta.dead;
+    }
+    if (rc == EB_ERR_UNKNOWN) bus->depths.known = 0, bus->depths.counts++;
+    ebi_store_unlock(store);
+    if (rc != EB_OK) bus->lead.claimed_to = 0; /* what was written of it is undone */
+    memset(&bus->lead.delta, 0, sizeof bus->lead.delta);
+}
+
+/* Memory and rows may differ: they have to be counted. Lock held. */
+EBI_FN void ebi_depths_forget(eb_bus *bus)
+{
+    EBI_HELD(&bus->store);
+    bus->depths.known = 0;
+    bus->depths.counts++;
+}
+
+/* Whether they are right at this moment, in the transaction that is open on the writer. By the
+** leader, no lock held. */
+EBI_FN int ebi_depths_exact(eb_bus *bus, ebi_depths *out)
+{
+    eb_store *store = &bus->store;
+    int64_t version = 0;
+    int rc = ebi_db_number(store, &store->writer, EBI_SQL_DATA_VERSION, &version);
+    ebi_store_lock(store);
+    *out = bus->depths;
+    ebi_store_unlock(store);
+    return rc == SQLITE_OK && out->known && out->version == version;
+}
+
+/* ===========================================================================
+** >>lanes   A window over the log that moves on                    [private]
+** ========================================================================
+** What is on disk is the truth; memory holds a bounded window of it.
+**
+**   cursor      every row that waits for nothing and has seq <= cursor is in `ready`, or was passed
+**               over: it stands in line behind its ordering key (see >>keys), or nobody matches it
+**               ("parked"). What is parked is looked at again in a lap, see ebi_window_lap().
+**   due_ms      whatever comes back (a retry, a snooze, a DLQ retry, an operator's UPDATE) comes
+**               back through the index on due_ms, never by moving the cursor back. 0 is "at once".
+**               Memory has only the earliest, next_due_ms.
+**   copy        an event in `ready` is a copy of what was read. Whoever changes its row says in the
+**               statement what that was (EBI_SQL_FENCE): an old copy changes nothing.
+**   claim       status processing and a token. Batches are claimed without counting an attempt; an
+**               event that is claimed alone counts it (attempts = failed + 1). Recovery tells the
+**               two apart by that: see >>recovery.
+**   suspect     was under way when the process died, with others: runs alone, see ebi_claim_what().
+**
+** Under the lock, but for what reads the file. */
+
+/* From a row of EBI_SQL_LOAD. NULL: *rc says why, SQLITE_CORRUPT or SQLITE_NOMEM. */
+EBI_FN ebi_entry *ebi_entry_load(ebi_lane *lane, sqlite3_stmt *s, int *rc)
+{
+    eb_message m;
+    ebi_entry *e;
+    const char *id = ebi_column(s, 8);
+    int bad = 0;
+    int64_t seq = ebi_column_within(s, 0, "deliveries.seq", 1, EBI_SEQ_MAX, &bad);
+    int64_t failed = ebi_column_within(s, 1, "deliveries.failed", 0, INT32_MAX - 1, &bad);
+    int64_t snoozes = ebi_column_within(s, 5, "deliveries.snoozes", 0, INT32_MAX - 1, &bad);
+    EB_ASSERT(sqlite3_column_count(s) == 17);
+    *rc = SQLITE_CORRUPT;
+    ebi_column_within(s, 2, "deliveries.apart", 0, 2, &bad);
+    ebi_column_within(s, 6, "deliveries.due_ms", 0, INT64_MAX, &bad);
+    if (bad) return NULL;
+    memset(&m, 0, sizeof m);
+    m.type = ebi_column(s, 9);
+    m.payload = ebi_column(s, 10);
+    m.metadata = ebi_column(s, 11);
+    m.ordering_key = ebi_column(s, 12);
+    m.idempotency_key = ebi_column(s, 13);
+    if (!id || !m.type || !m.payload) {
+        *rc = ebi_db_no_event(s, 8);
+        return NULL;
+    }
+    if (!ebi_text_name_len(m.type, EBI_TYPE_MAX) ||
+        (m.ordering_key && !ebi_text_name_len(m.ordering_key, EBI_KEY_MAX))) {
+        ebi_error(EB_ERR_CORRUPT, "damaged: type or ordering_key of event_log row %lld",
+                  (long long)seq);
+        return NULL;
+    }
+    e = ebi_entry_new(&lane->bus->store, &m, (size_t)sqlite3_column_bytes(s, 10), ebi_column(s, 14),
+                      ebi_column(s, 15));
+    *rc = e ? SQLITE_OK : SQLITE_NOMEM;
+    if (!e) return NULL;
+    e->lane = lane;
+    e->seq = seq;
+    e->failed = (int)failed;
+    e->snoozes = (int)snoozes;
+    e->suspect = sqlite3_column_int(s, 2) == 1;
+    e->waits = ebi_status_of(ebi_column(s, 16)) == EB_PROCESSING;
+    e->born = sqlite3_column_int64(s, 3);
+    e->retried = sqlite3_column_type(s, 4) != SQLITE_NULL || snoozes > 0;
+    e->created_at_ms = ebi_time_parse(ebi_column(s, 7));
+    snprintf(e->id.str, sizeof e->id.str, "%s", id);
+    return e;
+}
+
+EBI_FN int ebi_window_lapping(const ebi_window *w) { return w->lap_end > 0; }
+
+/* Whether the lap goes on now. Who pumps wants everything looked at. */
+EBI_FN int ebi_window_lap_now(const ebi_lane *lane)
+{
+    eb_bus *bus = lane->bus;
+    const ebi_window *w = &lane->win;
+    return ebi_window_lapping(w) &&
+           (!bus->set.workers || !w->lap_busy || ebi_mono_us(&bus->store) >= w->lap_rest_us);
+}
+
+/* Everything in memory that was not claimed is forgotten: the scan will read it again. Lock held.
+*/
+EBI_FN void ebi_window_forget(ebi_lane *lane)
+{
+    eb_bus *bus = lane->bus;
+    ebi_window *w = &lane->win;
+    EB_ASSERT(!lane->claiming || bus->store.leading);
+    ebi_list_free(&bus->store, &w->ready);
+    w->cursor = w->suspect_at = w->lap_at = w->lap_end = w->lap_again = 0;
+    w->disk_more = w->suspects = 1;
+    w->next_due_ms = 0;
+    w->parked_paused = 0;
+    w->epoch++;
+    ebi_types_clear(&bus->store, &w->parked);
+    ebi_types_clear(&bus->store, &w->held);
+    memset(lane->passed, 0, sizeof lane->passed);
+    lane->passed_to = 0;
+}
+
+/* What was parked may have somebody now: it is looked at again, from here to the end and then from
+** the beginning to here, so that a lap that is under way is never begun anew. The new epoch puts
+** what stands aside back into line; who still has nobody steps aside once more. Lock held. */
+EBI_FN void ebi_window_lap(ebi_lane *lane)
+{
+    eb_bus *bus = lane->bus;
+    ebi_window *w = &lane->win;
+    EBI_HELD(&bus->store);
+    w->epoch++;
+    w->suspects = 1;
+    w->suspect_at = 0;
+    if (ebi_window_lapping(w)) {
+        w->lap_again = w->lap_at > w->lap_again ? w->lap_at : w->lap_again;
+        w->lap_end = w->cursor;
+    } else {
+        w->lap_at = w->lap_again = 0;
+        w->lap_end = w->cursor;
+        ebi_types_clear(&bus->store, &w->parked);
+        ebi_types_clear(&bus->store, &w->held);
+        w->parked_paused = 0;
+    }
+    ebi_cond_signal(&bus->crew.work);
+    ebi_cond_broadcast(&bus->waiting.news);
+    ebi_notice(bus, 0);
+}
+
+/* The lap has come to `at`; done: to the end of its part. Lock held. */
+EBI_FN void ebi_window_lapped(ebi_window *w, int64_t at, int done)
+{
+    w->lap_at = at;
+    if (!done && at < w->lap_end) return;
+    w->lap_at = 0;
+    w->lap_end = w->lap_again;
+    w->lap_again = 0;
+}
+
+/* Which keys have events that were passed over: only for these somebody may wait on disk whom
+** nothing but the end of another brings back. By hash of the key; a slot that two keys share says
+** so. */
+EBI_FN uint64_t *ebi_passed_slot(ebi_lane *lane, const char *key, uint64_t *hash)
+{
+    *hash = UINT64_C(14695981039346656037);
+    for (; *key; key++) *hash = (*hash ^ (unsigned char)*key) * UINT64_C(1099511628211);
+    if (*hash == 0 || *hash == EBI_PASSED_MANY) *hash = 1;
+    return &lane->passed[*hash % EBI_PASSED];
+}
+
+/* The event seq of this key is left on disk, in line, and no copy of it is kept. Takes the lock. */
+EBI_FN void ebi_passed_add(ebi_lane *lane, const char *key, int64_t seq)
+{
+    eb_bus *bus = lane->bus;
+    uint64_t hash, *slot;
+    ebi_store_lock(&bus->store);
+    slot = ebi_passed_slot(lane, key, &hash);
+    *slot = *slot == 0 || *slot == hash ? hash : EBI_PASSED_MANY;
+    if (seq > lane->passed_to) lane->passed_to = seq;
+    ebi_store_unlock(&bus->store);
+}
+
+/* Up to which seq events of this key may have been passed over; 0: none was. Takes the lock. */
+EBI_FN int64_t ebi_passed_to(ebi_lane *lane, const char *key)
+{
+    eb_bus *bus = lane->bus;
+    uint64_t hash, *slot;
+    int64_t to;
+    ebi_store_lock(&bus->store);
+    slot = ebi_passed_slot(lane, key, &hash);
+    to = *slot == hash || *slot == EBI_PASSED_MANY ? lane->passed_to : 0;
+    ebi_store_unlock(&bus->store);
+    return to;
+}
+
+/* Nobody of this key waits up to `to` any more. Takes the lock. */
+EBI_FN void ebi_passed_none(ebi_lane *lane, const char *key, int64_t to)
+{
+    eb_bus *bus = lane->bus;
+    uint64_t hash, *slot;
+    ebi_store_lock(&bus->store);
+    slot = ebi_passed_slot(lane, key, &hash);
+    if (*slot == hash && lane->passed_to == to) *slot = 0;
+    ebi_store_unlock(&bus->store);
+}
+
+/* Whether an event of this key that was passed over, with a seq up to `to`, stands in line.
+** SQLite's result. */
+EBI_FN int ebi_key_waits(ebi_lane *lane, const char *key, int64_t to, int *waits)
+{
+    eb_store *store = &lane->bus->store;
+    int64_t passed_to = ebi_passed_to(lane, key);
+    int rc, all = to >= passed_to;
+    sqlite3_stmt *s;
+    *waits = 0;
+    if (passed_to == 0) return SQLITE_OK;
+    s = ebi_db_stmt(store, &store->writer, EBI_SQL_KEY_WAITS);
+    if (!s) return ebi_db_code(&store->writer);
+    ebi_bind_text(s, 1, key);
+    sqlite3_bind_int64(s, 2, all ? passed_to : to);
+    rc = sqlite3_step(s);
+    *waits = rc == SQLITE_ROW;
+    sqlite3_reset(s);
+    if (rc == SQLITE_DONE && all) ebi_passed_none(lane, key, passed_to);
+    return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
+}
+
+/* Before a claim of seq: recovery looks for claims only up to a mark in meta, so that a start among
+** a million pending events need not read them all. The mark is moved in long steps. */
+EBI_FN int ebi_claim_mark(ebi_lane *lane, int64_t seq)
+{
+    eb_bus *bus = lane->bus;
+    int rc;
+    EB_ASSERT(seq > 0);
+    if (seq <= bus->lead.claimed_to) return SQLITE_OK;
+    rc = ebi_step_seq(&bus->store, EBI_SQL_CLAIMED_TO, seq + EBI_CLAIM_STEP);
+    if (rc == SQLITE_OK) bus->lead.claimed_to = seq + EBI_CLAIM_STEP;
+    return rc;
+}
+
+/* ===========================================================================
+** >>outcomes   How a claim ends, on disk                           [private]
+** ========================================================================
+** What a handler came to waits in memory for a commit to ride on, at most EB_ACK_DELAY_MS, not at
+** all if somebody waits for it. Every statement is fenced by the token of the claim: if that was
+** revoked, nothing changes. A failed commit keeps them all; they are tried again, later and later.
+** */
+
+/* Everything that the statements of that family bind: ?1 to ?6, ?7 and ?9. */
+typedef struct ebi_end {
+    int64_t seq, token; /* token 0: NULL, nobody's */
+    int64_t due_ms;     /* EBI_NOT_DUE: NULL */
+    const char *status, *now;
+    int suspect, snoozes;
+    const char *error_json;
+} ebi_end;
+
+/* Runs one of them; SQLite's result, *changed: rows. */
+EBI_FN int ebi_end_run(eb_store *store, int index, const ebi_end *end, int *changed)
+{
+    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, index);
+    int rc, n;
+    EB_ASSERT(end->seq != 0);
+    *changed = 0;
+    if (!s) return ebi_db_code(&store->writer);
+    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
+    n = sqlite3_bind_parameter_count(s);
+    sqlite3_bind_int64(s, 1, end->seq);
+    if (n >= 2 && end->token) sqlite3_bind_int64(s, 2, end->token);
+    else if (n >= 2) sqlite3_bind_null(s, 2);
+    if (n >= 3 && end->due_ms != EBI_NOT_DUE) sqlite3_bind_int64(s, 3, end->due_ms);
+    else if (n >= 3) sqlite3_bind_null(s, 3);
+    if (n >= 4) ebi_bind_text(s, 4, end->status);
+    if (n >= 5) ebi_bind_text(s, 5, end->now);
+    if (n >= 6 && end->suspect) sqlite3_bind_int(s, 6, 1);
+    else if (n >= 6) sqlite3_bind_null(s, 6);
+    if (n >= 7) sqlite3_bind_int(s, 7, end->snoozes);
+    if (n >= 9) ebi_bind_text(s, 9, end->error_json);
+    rc = ebi_db_step(s);
+    if (rc == SQLITE_OK) *changed = sqlite3_changes(store->writer.handle);
+    return rc;
+}
+
+/* The row to the dead letters, then gone. die and gone are DIE and DELETE_LIVE, or the two of
+** EBI_SQL_FRESH. */
+EBI_FN int ebi_end_dead(eb_store *store, const ebi_end *end, int die, int gone, int *changed)
+{
+    int rc = ebi_end_run(store, die, end, changed);
+    return rc == SQLITE_OK && *changed ? ebi_end_run(store, gone, end, changed) : rc;
+}
+
+EBI_FN int ebi_finish_insert(eb_store *store, int64_t seq, int attempts, const char *now)
+{
+    ebi_end end;
+    int changed;
+    memset(&end, 0, sizeof end);
+    end.seq = seq;
+    end.due_ms = attempts; /* FINISH has its one number in that place */
+    end.now = now;
+    return ebi_end_run(store, EBI_SQL_FINISH, &end, &changed);
+}
+
+/* Lock held; called by the leader before it begins. 1 if there are any. */
+EBI_FN int ebi_outcomes_take(eb_store *store)
+{
+    eb_bus *bus = ebi_bus_of(store);
+    EBI_HELD(store);
+    if (!bus) return 0;
+    EB_ASSERT(!bus->out.taking.head);
+    ebi_list_append(&bus->out.taking, &bus->out.waiting);
+    return bus->out.taking.head != NULL;
+}
+
+/* Records one outcome, fenced by its token: if the claim was revoked, nothing changes. */
+EBI_FN int ebi_outcome_apply(eb_store *store, ebi_entry *e, const char *now)
+{
+    int changed = 1, rc = SQLITE_OK, over = 0;
+    ebi_end end;
+    memset(&end, 0, sizeof end);
+    end.seq = e->seq;
+    end.token = e->token;
+    end.due_ms = e->due_ms;
+    end.now = now;
+    end.status = "processing";
+    end.snoozes = e->outcome == EBI_OUT_SNOOZE;
+    end.suspect = e->outcome == EBI_OUT_RELEASE && e->suspect;
+    end.error_json = e->error_json ? e->error_json : ebi_no_memory_error;
+    EB_ASSERT(e->outcome != EBI_OUT_NONE && e->token != 0);
+    switch (e->outcome) {
+    case EBI_OUT_DONE:
+        over = 1;
+        if (e->failed > 0) rc = ebi_end_run(store, EBI_SQL_FINISH_ERRORS, &end, &changed);
+        if (rc == SQLITE_OK && changed)
+            rc = ebi_end_run(store, EBI_SQL_DELETE_LIVE, &end, &changed);
+        if (rc == SQLITE_OK && changed && e->failed == 0)
+            rc = ebi_finish_insert(store, e->seq, 1, now);
+        break;
+    case EBI_OUT_DEAD:
+        over = 1;
+        rc = ebi_end_dead(store, &end, EBI_SQL_DIE, EBI_SQL_DELETE_LIVE, &changed);
+        break;
+    case EBI_OUT_RETRY: rc = ebi_end_run(store, EBI_SQL_RETRY, &end, &changed); break;
+    default:
+        EB_ASSERT(e->outcome == EBI_OUT_SNOOZE || e->outcome == EBI_OUT_RELEASE);
+        rc = ebi_end_run(store, EBI_SQL_SNOOZE, &end, &changed);
+    }
+    e->stale = !changed;
+    if (rc == SQLITE_OK && changed) {
+        int back = !over && e->outcome != EBI_OUT_RETRY && e->failed == 0;
+        ebi_depths_add(store, back, -(over || back), e->outcome == EBI_OUT_DEAD);
+    }
+    if (rc != SQLITE_OK || !e->ordering_key) return rc;
+    if (!over && !e->stale && e->due_ms == EBI_NOT_DUE)
+        ebi_passed_add(e->lane, e->ordering_key, e->seq); /* it is in line again */
+    if (e->stale || e->alone) over = 1; /* it is no longer before the others */
+    return ebi_key_waits(e->lane, e->ordering_key, over ? INT64_MAX : e->seq - 1, &e->look);
+}
+
+/* Inside the leader's transaction. */
+EBI_FN eb_result ebi_outcomes_ride(eb_store *store)
+{
+    eb_bus *bus = ebi_bus_of(store);
+    ebi_entry *e;
+    char now[EBI_TIME_LEN + 1];
+    int rc;
+    EBI_LEADS(store);
+    if (!bus || !bus->out.taking.head) return EB_OK;
+    ebi_time_text(ebi_now_ms(store), now);
+    for (e = bus->out.taking.head; e; e = e->next) {
+        rc = ebi_outcome_apply(store, e, now);
+        if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "recording an outcome");
+    }
+    return EB_OK;
+}
+
+/* One outcome is on disk: counted, told, let go. Lock held. */
+EBI_FN void ebi_outcome_done(eb_bus *bus, ebi_entry *e)
+{
+    int over = e->outcome == EBI_OUT_DONE || e->outcome == EBI_OUT_DEAD;
+    int comes_back = !over && e->due_ms != EBI_NOT_DUE;
+    EBI_HELD(&bus->store);
+    if (!e->stale) {
+        bus->figures.delivered += e->outcome == EBI_OUT_DONE;
+        bus->figures.failed_attempts += e->outcome == EBI_OUT_RETRY || e->outcome == EBI_OUT_DEAD;
+        bus->figures.died += e->outcome == EBI_OUT_DEAD;
+        bus->cap.live -= over;
+        if (comes_back) ebi_due_at(bus, e->due_ms);
+        if (e->outcome == EBI_OUT_RELEASE && e->suspect) bus->lane.win.suspects = 1;
+    } else if (e->outcome != EBI_OUT_RELEASE) {
+        bus->figures.stale++;
+    }
+    if (over)
+        ebi_waiters_hit(bus, e->seq, e->stale                      ? EB_EMPTY
+                                     : e->outcome == EBI_OUT_DONE ? EB_OK
+                                                                  : EB_DEAD);
+    e->token = 0;
+    if (e->look) ebi_list_push(&bus->lane.looks, e);
+    else ebi_entry_drop(&bus->store, e);
+}
+
+/* Lock held; after the leader's transaction. Failed: keeps everything. */
+EBI_FN void ebi_outcomes_rode(eb_store *store, eb_result rc)
+{
+    eb_bus *bus = ebi_bus_of(store);
+    ebi_entry *e;
+    EBI_HELD(store);
+    EBI_LEADS(store);
+    if (!bus || !bus->out.taking.head) return;
+    bus->out.rc = rc;
+    if (rc != EB_OK) {
+        ebi_list_append(&bus->out.taking, &bus->out.waiting);
+        ebi_list_append(&bus->out.waiting, &bus->out.taking);
+        ebi_bus_backoff(bus);
+        return;
+    }
+    bus->out.backoff_ms = bus->out.retry_at_us = 0;
+    while ((e = ebi_list_pop(&bus->out.taking)) != NULL) ebi_outcome_done(bus, e);
+    if (bus->lane.looks.head) bus->crew.wake = bus->crew.idle > 0;
+    if (bus->waiting.drainers) ebi_cond_broadcast(&bus->waiting.news);
+}
+
+EBI_FN eb_result ebi_outcomes_nothing(eb_store *store, void *arg)
+{
+    (void)store;
+    (void)arg;
+    return EB_OK;
+}
+
+/* Commits what waits in outcomes, if the lock can be had until until_us, and the lead until
+** queue_us (0: no limit); no lock held. */
+EBI_FN eb_result ebi_outcomes_flush(eb_bus *bus, int64_t until_us, int64_t queue_us)
+{
+    ebi_req r;
+    eb_result rc;
+    ebi_req_init(&r, ebi_outcomes_nothing, NULL, NULL, EB_DURABLE_NORMAL, until_us);
+    r.queue_us = queue_us;
+    rc = ebi_writer_commit(&bus->store, &r);
+    ebi_store_lock(&bus->store);
+    if (rc == EB_OK && bus->out.waiting.head && bus->out.rc != EB_OK)
+        rc = ebi_error(bus->out.rc, "outcomes could not be recorded yet: %s",
+                       bus->store.trouble);
+    ebi_store_unlock(&bus->store);
+    return rc;
+}
+
+/* Hands an outcome over. Lock held. Returns 1 if it should be committed at once. */
+EBI_FN int ebi_outcome_push(eb_bus *bus, ebi_entry *e, int outcome)
+{
+    int urgent, first = !bus->out.waiting.head;
+    EBI_HELD(&bus->store);
+    EB_ASSERT(outcome != EBI_OUT_NONE && e->token != 0);
+    e->outcome = outcome;
+    if (first) bus->out.since_us = ebi_mono_us(&bus->store);
+    urgent = ebi_waiters_any(bus, e->seq) ||
+             (bus->waiting.drainers && !bus->lane.claimed.head && !bus->lane.win.ready.head);
+    ebi_list_push(&bus->out.waiting, e);
+    if (!urgent && first) ebi_keeper_by(bus, bus->out.since_us + EB_ACK_DELAY_MS * 1000);
+    return urgent;
+}
+
+/* ===========================================================================
+** >>messages   What a message may be                               [private]
+** ========================================================================
+** Checked before anything is copied or written. Pure, but for the limits of the bus. */
 
 /* How a new event starts its life; none: its idempotency key was known. */
 enum { EBI_BORN_NONE, EBI_BORN_PENDING, EBI_BORN_CLAIMED, EBI_BORN_DONE, EBI_BORN_DEAD };
@@ -5410,6 +5626,60 @@ EBI_FN eb_result ebi_message_check(const eb_bus *bus, const eb_message *m, size_
     return EB_OK;
 }
 
+/* ===========================================================================
+** >>unmatched   Events that nobody wants, told to the log          [private]
+** ========================================================================
+** No lock is held: a logger may publish. */
+
+/* "No handler" counts as one failed attempt, and is logged as one. */
+static const char ebi_no_handler[] = "no handler matches this type";
+static const char ebi_no_handler_json[] = "\"no handler matches this type\"";
+EBI_FN void ebi_unmatched_died(const eb_store *store, const char *id, const char *type)
+{
+    eb_log_entry entry;
+    memset(&entry, 0, sizeof entry);
+    entry.level = EB_LOG_ERROR;
+    entry.message = "event is dead";
+    entry.event_id = id;
+    entry.type = type;
+    entry.error = ebi_no_handler;
+    entry.attempt = entry.max_attempts = 1;
+    entry.next_delay_ms = -1;
+    ebi_log(store, &entry);
+}
+
+/* A warning about a type that nobody matches. No lock held. */
+EBI_FN void ebi_unmatched_warn(const eb_store *store, const char *message, const char *id,
+                               const char *type)
+{
+    eb_log_entry entry;
+    memset(&entry, 0, sizeof entry);
+    entry.level = EB_LOG_WARN;
+    entry.message = message;
+    entry.event_id = id;
+    entry.type = type;
+    entry.next_delay_ms = -1;
+    ebi_log(store, &entry);
+}
+
+/* Done without a handler: never in silence, a mistyped type looks like this. No lock held. */
+EBI_FN void ebi_unmatched_done(eb_bus *bus, const char *id, const char *type)
+{
+    int first;
+    ebi_store_lock(&bus->store);
+    bus->figures.unmatched++;
+    first = ebi_types_add(&bus->store, &bus->figures.unmatched_types, type);
+    ebi_store_unlock(&bus->store);
+    if (first)
+        ebi_unmatched_warn(&bus->store, "event is done, but no handler matches its type (said "
+                           "once; see on_unmatched)", id, type);
+}
+
+/* ===========================================================================
+** >>caps   max_pending, without counting for each publish          [private]
+** ========================================================================
+** In the publisher's transaction, before its first write. */
+
 /* max_pending. Counting a million rows takes milliseconds, so there is an upper bound: what was
 ** counted, plus what was published since (the sequence numbers tell, whoever did it), less what
 ** ended here. Only when that comes to the cap are the rows counted again, and then for at most a
@@ -5468,6 +5738,56 @@ EBI_FN int ebi_publish_known(eb_store *store, const char *key, eb_id *id)
     return rc == SQLITE_ROW ? 1 : rc == SQLITE_DONE ? 0 : -1;
 }
 
+EBI_FN int ebi_publish_compare(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+/* How many of the messages are new; SQLite's result. */
+EBI_FN int ebi_publish_new(eb_store *store, const ebi_publish *p, int64_t *count)
+{
+    const char **keys = (const char **)ebi_alloc(&store->allocator, p->count * sizeof *keys);
+    eb_id id;
+    size_t i, n = 0;
+    int known = 0;
+    *count = 0;
+    if (!keys) return SQLITE_NOMEM;
+    for (i = 0; i < p->count && known >= 0; i++) {
+        known = ebi_publish_known(store, p->msgs[i].idempotency_key, &id);
+        if (known == 0 && p->msgs[i].idempotency_key) keys[n++] = p->msgs[i].idempotency_key;
+        else *count += known == 0;
+    }
+    qsort(keys, n, sizeof *keys, ebi_publish_compare); /* the same one twice is one event */
+    for (i = 0; i < n; i++) *count += i == 0 || strcmp(keys[i], keys[i - 1]) != 0;
+    ebi_free(&store->allocator, keys);
+    return known < 0 ? ebi_db_code(&store->writer) : SQLITE_OK;
+}
+
+/* What refuses a publish before its first write. */
+EBI_FN eb_result ebi_publish_refused(eb_bus *bus, const ebi_publish *p, int64_t last_seq)
+{
+    eb_store *store = &bus->store;
+    int64_t count;
+    int rc;
+    if (last_seq > EBI_SEQ_MAX - (int64_t)p->count)
+        return ebi_error(EB_ERR_CORRUPT, "damaged: meta.seq_floor is %lld", (long long)last_seq);
+    if (bus->set.max_pending <= 0) return EB_OK;
+    rc = ebi_publish_new(store, p, &count);
+    if (rc == SQLITE_NOMEM) return ebi_error(EB_ERR_NOMEM, "out of memory");
+    if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "looking for a key");
+    return count > 0 ? ebi_publish_cap(bus, count, last_seq) : EB_OK;
+}
+
+/* ===========================================================================
+** >>publish   Messages into rows, some of them born claimed        [private]
+** ========================================================================
+** A publish is one member of a commit: it appends to the log, and to deliveries what is not over at
+** once. If a worker is idle and would take the event next, its row is written claimed, so that no
+** second commit is needed before the handler starts. Copies for the workers are made before the
+** commit and placed after it (ebi_publish_after), unless memory is full: then the scan reads them.
+** event_log is only appended to, in order of seq: SQLite has one writer, so a lower seq never
+** commits after a higher one. */
+
 /* How an event begins: claimed if a worker is idle and would take it next; finished if nobody
 ** matches and the policy says so. `counted` says whether the claim spends an attempt. Takes the
 ** lock. */
@@ -5485,10 +5805,12 @@ EBI_FN int ebi_publish_birth(eb_bus *bus, const eb_message *m, int64_t seq, int6
         if (match == EBI_MATCH_NONE) {
             if (bus->set.on_unmatched == EB_UNMATCHED_DONE) birth = EBI_BORN_DONE;
             if (bus->set.on_unmatched == EB_UNMATCHED_DLQ) birth = EBI_BORN_DEAD;
-        } else if (match == EBI_MATCH_YES && !m->ordering_key && !bus->calls.solo && !w->ready.head &&
+        } else if (match == EBI_MATCH_YES && !m->ordering_key && !bus->calls.solo &&
+                   !w->ready.head &&
                    !bus->lane.claiming && !w->disk_more && !w->suspects &&
                    w->cursor == seq - 1 - bus->lane.reserved &&
-                   bus->lane.reserved + bus->lane.claimed.count < bus->lane.batch * bus->crew.idle) {
+                   bus->lane.reserved + bus->lane.claimed.count <
+                       bus->lane.batch * bus->crew.idle) {
             birth = EBI_BORN_CLAIMED;
         }
     }
@@ -5539,62 +5861,6 @@ EBI_FN int ebi_publish_live_row(eb_bus *bus, const eb_message *m, int64_t seq, i
     ebi_bind_text(s, 9, m->ordering_key);
     ebi_bind_text(s, 10, token ? now : NULL);
     return ebi_db_step(s);
-}
-
-/* "No handler" counts as one failed attempt, and is logged as one. */
-static const char ebi_no_handler[] = "no handler matches this type";
-static const char ebi_no_handler_json[] = "\"no handler matches this type\"";
-EBI_FN void ebi_unmatched_died(const eb_store *store, const char *id, const char *type)
-{
-    eb_log_entry entry;
-    memset(&entry, 0, sizeof entry);
-    entry.level = EB_LOG_ERROR;
-    entry.message = "event is dead";
-    entry.event_id = id;
-    entry.type = type;
-    entry.error = ebi_no_handler;
-    entry.attempt = entry.max_attempts = 1;
-    entry.next_delay_ms = -1;
-    ebi_log(store, &entry);
-}
-
-/* A warning about a type that nobody matches. No lock held. */
-EBI_FN void ebi_unmatched_warn(const eb_store *store, const char *message, const char *id,
-                               const char *type)
-{
-    eb_log_entry entry;
-    memset(&entry, 0, sizeof entry);
-    entry.level = EB_LOG_WARN;
-    entry.message = message;
-    entry.event_id = id;
-    entry.type = type;
-    entry.next_delay_ms = -1;
-    ebi_log(store, &entry);
-}
-
-/* Done without a handler: never in silence, a mistyped type looks like this. No lock held. */
-EBI_FN void ebi_unmatched_done(eb_bus *bus, const char *id, const char *type)
-{
-    int first;
-    ebi_store_lock(&bus->store);
-    bus->figures.unmatched++;
-    first = ebi_types_add(&bus->store, &bus->figures.unmatched_types, type);
-    ebi_store_unlock(&bus->store);
-    if (first)
-        ebi_unmatched_warn(&bus->store, "event is done, but no handler matches its type (said "
-                           "once; see on_unmatched)", id, type);
-}
-
-/* Before a claim of seq: recovery looks for claims only up to a mark in meta, so that a start among
-** a million pending events need not read them all. The mark is moved in long steps. */
-EBI_FN int ebi_claim_mark(ebi_lane *lane, int64_t seq)
-{
-    int rc;
-    EB_ASSERT(seq > 0);
-    if (seq <= lane->bus->lead.claimed_to) return SQLITE_OK;
-    rc = ebi_step_seq(&lane->bus->store, EBI_SQL_CLAIMED_TO, seq + EBI_CLAIM_STEP);
-    if (rc == SQLITE_OK) lane->bus->lead.claimed_to = seq + EBI_CLAIM_STEP;
-    return rc;
 }
 
 /* Nobody matches and on_unmatched is EB_UNMATCHED_DLQ: dead from the beginning. */
@@ -5694,46 +5960,6 @@ EBI_FN eb_result ebi_publish_last(eb_bus *bus, int64_t *seq)
     }
     ebi_store_unlock(store);
     return EB_OK;
-}
-
-EBI_FN int ebi_publish_compare(const void *a, const void *b)
-{
-    return strcmp(*(const char *const *)a, *(const char *const *)b);
-}
-
-/* How many of the messages are new; SQLite's result. */
-EBI_FN int ebi_publish_new(eb_store *store, const ebi_publish *p, int64_t *count)
-{
-    const char **keys = (const char **)ebi_alloc(&store->allocator, p->count * sizeof *keys);
-    eb_id id;
-    size_t i, n = 0;
-    int known = 0;
-    *count = 0;
-    if (!keys) return SQLITE_NOMEM;
-    for (i = 0; i < p->count && known >= 0; i++) {
-        known = ebi_publish_known(store, p->msgs[i].idempotency_key, &id);
-        if (known == 0 && p->msgs[i].idempotency_key) keys[n++] = p->msgs[i].idempotency_key;
-        else *count += known == 0;
-    }
-    qsort(keys, n, sizeof *keys, ebi_publish_compare); /* the same one twice is one event */
-    for (i = 0; i < n; i++) *count += i == 0 || strcmp(keys[i], keys[i - 1]) != 0;
-    ebi_free(&store->allocator, keys);
-    return known < 0 ? ebi_db_code(&store->writer) : SQLITE_OK;
-}
-
-/* What refuses a publish before its first write. */
-EBI_FN eb_result ebi_publish_refused(eb_bus *bus, const ebi_publish *p, int64_t last_seq)
-{
-    eb_store *store = &bus->store;
-    int64_t count;
-    int rc;
-    if (last_seq > EBI_SEQ_MAX - (int64_t)p->count)
-        return ebi_error(EB_ERR_CORRUPT, "damaged: meta.seq_floor is %lld", (long long)last_seq);
-    if (bus->set.max_pending <= 0) return EB_OK;
-    rc = ebi_publish_new(store, p, &count);
-    if (rc == SQLITE_NOMEM) return ebi_error(EB_ERR_NOMEM, "out of memory");
-    if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "looking for a key");
-    return count > 0 ? ebi_publish_cap(bus, count, last_seq) : EB_OK;
 }
 
 /* Inside the transaction. */
@@ -5914,7 +6140,8 @@ EBI_FN eb_result ebi_publish_run(eb_bus *bus, const eb_message *msgs, size_t cou
         if (asks < level) level = asks; /* FULL is the smallest number */
     }
     ebi_store_lock(store);
-    if (bus->life.state >= EBI_STOPPING) rc = ebi_error(EB_ERR_SHUTDOWN, "the bus is shutting down");
+    if (bus->life.state >= EBI_STOPPING)
+        rc = ebi_error(EB_ERR_SHUTDOWN, "the bus is shutting down");
     ebi_store_unlock(store);
     if (rc != EB_OK || count == 0) return rc;
     p.msgs = msgs;
@@ -5940,7 +6167,7 @@ EBI_FN eb_result ebi_publish_run(eb_bus *bus, const eb_message *msgs, size_t cou
 }
 
 /* ===========================================================================
-** >>keys   Events of one ordering key, one after the other          [private]
+** >>keys   Events of one ordering key, one after the other         [private]
 ** ========================================================================
 ** Two events of one key never run at the same time, and those that can run do so in order of
 ** publishing. One structure on disk says who stands before whom:
@@ -5957,9 +6184,9 @@ EBI_FN eb_result ebi_publish_run(eb_bus *bus, const eb_message *msgs, size_t cou
 **   nobody, until the epoch changes. Before it walks, rows whose time has come and rows that
 **   stepped aside in an older epoch are put into line, else a later event could overtake them.
 **
-** In memory, bus->lane.keys has the head of each key that is under way: claimed, or being run. What else
-** was claimed of the key hangs behind it, by seq, and is started when the head has ended well. When
-** the head comes back instead (a retry, a snooze), all of it goes back to its place in line,
+** In memory, bus->lane.keys has the head of each key that is under way: claimed, or being run. What
+** else was claimed of the key hangs behind it, by seq, and is started when the head has ended well.
+** When the head comes back instead (a retry, a snooze), all of it goes back to its place in line,
 ** untried. So does what was claimed and finds, when it is to start, that another one has got a
 ** place before it: see ebi_key_yields().
 **
@@ -5967,9 +6194,9 @@ EBI_FN eb_result ebi_publish_run(eb_bus *bus, const eb_message *msgs, size_t cou
 ** stays in line, no copy of it is kept, and nothing but the end of another of its key brings it
 ** back. So the commit that records an end asks, if somebody of that key was passed over at all
 ** (ebi_passed_add), whether somebody waits (ebi_key_waits). If so, the event that ended goes to
-** bus->lane.looks, and the next claim walks that line again. Whoever changes a line from outside rings
-** for any one of its rows by due_ms 0 (EBI_SQL_KEY_RING, the trigger events_update): what is due
-** is walked too. */
+** bus->lane.looks, and the next claim walks that line again. Whoever changes a line from outside
+** rings for any one of its rows by due_ms 0 (EBI_SQL_KEY_RING, the trigger events_update): what is
+** due is walked too. */
 
 EBI_FN ebi_entry **ebi_key_slot(ebi_lane *lane, const char *key)
 {
@@ -6009,8 +6236,9 @@ EBI_FN void ebi_key_enter(ebi_lane *lane, ebi_entry *e)
 ** disk. Lock held. */
 EBI_FN void ebi_key_leave(ebi_lane *lane, ebi_entry *head, int goes_on)
 {
+    eb_bus *bus = lane->bus;
     ebi_entry **at, *next, *e = head->behind;
-    EBI_HELD(&lane->bus->store);
+    EBI_HELD(&bus->store);
     if (!head->ordering_key) return;
     at = ebi_key_slot(lane, head->ordering_key);
     if (*at != head) return; /* its claim was given up before */
@@ -6028,7 +6256,7 @@ EBI_FN void ebi_key_leave(ebi_lane *lane, ebi_entry *head, int goes_on)
         next = e->next;
         lane->chained--;
         e->due_ms = EBI_NOT_DUE; /* in line, not at once: behind the one that comes back */
-        ebi_outcome_push(lane->bus, e, EBI_OUT_RELEASE);
+        ebi_outcome_push(bus, e, EBI_OUT_RELEASE);
     }
 }
 
@@ -6036,10 +6264,11 @@ EBI_FN void ebi_key_leave(ebi_lane *lane, ebi_entry *head, int goes_on)
 ** does already. Lock held. */
 EBI_FN int ebi_key_comes_back(ebi_lane *lane, const char *type)
 {
+    eb_bus *bus = lane->bus;
     int attempts;
-    EBI_HELD(&lane->bus->store);
-    if (ebi_subs_match(&lane->bus->subs, type, &attempts) != EBI_MATCH_YES) return 1;
-    ebi_types_add(&lane->bus->store, &lane->win.held, type);
+    EBI_HELD(&bus->store);
+    if (ebi_subs_match(&bus->subs, type, &attempts) != EBI_MATCH_YES) return 1;
+    ebi_types_add(&bus->store, &lane->win.held, type);
     return 0;
 }
 
@@ -6047,23 +6276,24 @@ EBI_FN int ebi_key_comes_back(ebi_lane *lane, const char *type)
 ** further one does. Lock held. */
 EBI_FN void ebi_key_revoke(ebi_lane *lane, int64_t seq)
 {
+    eb_bus *bus = lane->bus;
     ebi_entry *e, *previous = NULL, **at;
     ebi_run *run;
     int i;
-    EBI_HELD(&lane->bus->store);
-    for (run = lane->bus->calls.first; run; run = run->next)
+    EBI_HELD(&bus->store);
+    for (run = bus->calls.first; run; run = run->next)
         if (run->entry->seq == seq) run->entry->revoked = 1;
     for (e = lane->starting.head; e; e = e->next)
         if (e->seq == seq) e->revoked = 1;
     for (e = lane->win.ready.head; e && e->seq != seq; e = e->next) previous = e;
-    if (e) ebi_entry_drop(&lane->bus->store, ebi_list_take(&lane->win.ready, previous));
+    if (e) ebi_entry_drop(&bus->store, ebi_list_take(&lane->win.ready, previous));
     previous = NULL;
     for (e = lane->claimed.head; e && e->seq != seq; e = e->next) previous = e;
     if (e) {
         ebi_list_take(&lane->claimed, previous);
         ebi_key_leave(lane, e, 1);
-        if (e->suspect) lane->bus->calls.solo = 0;
-        ebi_entry_drop(&lane->bus->store, e);
+        if (e->suspect) bus->calls.solo = 0;
+        ebi_entry_drop(&bus->store, e);
         return;
     }
     for (i = 0; i < EBI_KEY_BUCKETS && lane->chained; i++) {
@@ -6073,7 +6303,7 @@ EBI_FN void ebi_key_revoke(ebi_lane *lane, int64_t seq)
             e = *at;
             *at = e->next;
             lane->chained--;
-            ebi_entry_drop(&lane->bus->store, e);
+            ebi_entry_drop(&bus->store, e);
             return;
         }
     }
@@ -6098,7 +6328,7 @@ EBI_FN int ebi_key_each(ebi_lane *lane, int (*func)(const ebi_entry *e, void *ar
 }
 
 /* ===========================================================================
-** >>claims   From disk to the workers                               [private]
+** >>claims   One event, claimed, parked or ended                   [private]
 ** ========================================================================
 ** One claim at a time (`claiming`), in a transaction that others' publishes share, so it does a
 ** bounded slice of everything: EBI_SLICE rows looked at, EBI_CLAIM_MAX events or EB_READY_BYTES
@@ -6160,10 +6390,11 @@ EBI_FN void ebi_claim_time(eb_store *store, ebi_claim *c)
 
 EBI_FN int ebi_claim_match(ebi_lane *lane, const char *type, int *attempts)
 {
+    eb_bus *bus = lane->bus;
     int match;
-    ebi_store_lock(&lane->bus->store);
-    match = ebi_subs_match(&lane->bus->subs, type, attempts);
-    ebi_store_unlock(&lane->bus->store);
+    ebi_store_lock(&bus->store);
+    match = ebi_subs_match(&bus->subs, type, attempts);
+    ebi_store_unlock(&bus->store);
     return match;
 }
 
@@ -6231,11 +6462,13 @@ EBI_FN int ebi_claim_park(eb_store *store, ebi_claim *c, const ebi_entry *e, int
                           int *fate)
 {
     ebi_lane *lane = c->lane;
+    eb_bus *bus = lane->bus;
     int won, rc;
     *fate = EBI_CLAIM_LEFT;
     ebi_store_lock(store);
-    ebi_types_add(&lane->bus->store, &lane->win.parked, e->type);
-    if (ebi_subs_match(&lane->bus->subs, e->type, &won) != match) lane->rescan |= 1; /* somebody has come since */
+    ebi_types_add(&bus->store, &lane->win.parked, e->type);
+    if (ebi_subs_match(&bus->subs, e->type, &won) != match)
+        lane->rescan |= 1; /* somebody has come since */
     if (match == EBI_MATCH_PAUSED) lane->win.parked_paused = 1;
     else if (!lane->parked_said) {
         lane->parked_said = c->warn = 1;
@@ -6256,28 +6489,30 @@ EBI_FN int ebi_claim_park(eb_store *store, ebi_claim *c, const ebi_entry *e, int
 EBI_FN int ebi_claim_unmatched(eb_store *store, ebi_claim *c, ebi_entry *e, int plain, int *fate)
 {
     ebi_lane *lane = c->lane;
-    int fresh = e->born && e->born == lane->bus->life.incarnation && !e->failed && !e->suspect && !e->retried;
+    eb_bus *bus = lane->bus;
+    int fresh = e->born && e->born == bus->life.incarnation && !e->failed && !e->suspect &&
+                !e->retried;
     int rc, gone;
     ebi_end end;
     EB_ASSERT(!e->token);
-    if (!fresh || lane->bus->set.on_unmatched == EB_UNMATCHED_KEEP)
+    if (!fresh || bus->set.on_unmatched == EB_UNMATCHED_KEEP)
         return ebi_claim_park(store, c, e, EBI_MATCH_NONE, plain, fate);
     *fate = EBI_CLAIM_OLD;
     memset(&end, 0, sizeof end);
     end.seq = e->seq;
-    end.token = lane->bus->life.incarnation;
+    end.token = bus->life.incarnation;
     end.now = c->now;
     end.error_json = ebi_no_handler_json;
-    if (lane->bus->set.on_unmatched == EB_UNMATCHED_DLQ)
+    if (bus->set.on_unmatched == EB_UNMATCHED_DLQ)
         rc = ebi_end_dead(store, &end, EBI_SQL_DIE_FRESH, EBI_SQL_DELETE_FRESH, &gone);
     else
         rc = ebi_end_run(store, EBI_SQL_DELETE_FRESH, &end, &gone);
     if (rc != SQLITE_OK || !gone) return rc;
     *fate = EBI_CLAIM_TAKEN;
-    ebi_depths_add(store, -1, 0, lane->bus->set.on_unmatched == EB_UNMATCHED_DLQ);
+    ebi_depths_add(store, -1, 0, bus->set.on_unmatched == EB_UNMATCHED_DLQ);
     c->ended++;
-    ebi_list_push(lane->bus->set.on_unmatched == EB_UNMATCHED_DLQ ? &c->dead : &c->done, e);
-    return lane->bus->set.on_unmatched == EB_UNMATCHED_DLQ ? SQLITE_OK
+    ebi_list_push(bus->set.on_unmatched == EB_UNMATCHED_DLQ ? &c->dead : &c->done, e);
+    return bus->set.on_unmatched == EB_UNMATCHED_DLQ ? SQLITE_OK
                                                  : ebi_finish_insert(store, e->seq, 0, c->now);
 }
 
@@ -6291,7 +6526,10 @@ EBI_FN int ebi_claim_judge(eb_store *store, ebi_claim *c, ebi_entry *e, int plai
     return ebi_claim_row(store, c, e, plain, attempts, fate);
 }
 
-/* ---- the line of a key ---- */
+/* ===========================================================================
+** >>lines   The line of a key, walked                              [private]
+** ========================================================================
+** See >>keys. In the transaction of a claim; by the leader. */
 
 EBI_FN int ebi_step_not_due(eb_store *store, int64_t seq, int64_t now_ms)
 {
@@ -6348,9 +6586,9 @@ EBI_FN int ebi_key_by_hand(ebi_lane *lane, const char *key, int *by_hand)
 */
 EBI_FN int ebi_line_prepare(eb_store *store, ebi_claim *c, ebi_line *line)
 {
-    int rc, due = 0, back = 0, by_hand = 0;
+    int rc = SQLITE_OK, due = 0, back = 0, by_hand = 0;
     int64_t bits;
-    rc = c->due_now ? ebi_key_move(c->lane, EBI_SQL_KEY_DUE, line->key, c->now_ms, &due) : SQLITE_OK;
+    if (c->due_now) rc = ebi_key_move(c->lane, EBI_SQL_KEY_DUE, line->key, c->now_ms, &due);
     if (rc == SQLITE_OK) rc = ebi_key_move(c->lane, EBI_SQL_KEY_AGAIN, line->key, c->epoch, &back);
     c->walked += due + back;
     if (rc == SQLITE_OK && c->apart < 0) {
@@ -6399,6 +6637,7 @@ enum { EBI_KEY_GO, EBI_KEY_MINE, EBI_KEY_STOP, EBI_KEY_PASS };
 EBI_FN int ebi_key_waiting(eb_store *store, ebi_claim *c, int64_t seq, int *stands)
 {
     ebi_lane *lane = c->lane;
+    eb_bus *bus = lane->bus;
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_KEY_TYPE);
     const char *type = NULL;
     int rc, attempts, match = EBI_MATCH_YES;
@@ -6409,8 +6648,9 @@ EBI_FN int ebi_key_waiting(eb_store *store, ebi_claim *c, int64_t seq, int *stan
     if (rc == SQLITE_ROW) type = ebi_column(s, 0);
     if (type) {
         ebi_store_lock(store);
-        match = ebi_subs_match(&lane->bus->subs, type, &attempts);
-        ebi_types_add(&lane->bus->store, match == EBI_MATCH_YES ? &lane->win.held : &lane->win.parked, type);
+        match = ebi_subs_match(&bus->subs, type, &attempts);
+        ebi_types_add(&bus->store, match == EBI_MATCH_YES ? &lane->win.held : &lane->win.parked,
+                      type);
         lane->win.parked_paused |= match == EBI_MATCH_PAUSED;
         ebi_store_unlock(store);
     }
@@ -6428,13 +6668,14 @@ EBI_FN int ebi_key_stands(eb_store *store, ebi_claim *c, const char *key, sqlite
                           int *stands)
 {
     ebi_lane *lane = c->lane;
+    eb_bus *bus = lane->bus;
     int64_t seq = sqlite3_column_int64(row, 0), token = sqlite3_column_int64(row, 1);
     const ebi_entry *mine;
     *stands = EBI_KEY_STOP;
     if (sqlite3_column_type(row, 1) != SQLITE_NULL) {
         ebi_store_lock(store);
         mine = ebi_key_has(lane, key, seq);
-        if ((mine && mine->token == token) || (token > c->token && token <= lane->bus->lead.next_token))
+        if ((mine && mine->token == token) || (token > c->token && token <= bus->lead.next_token))
             *stands = EBI_KEY_MINE; /* under way, or won in this very transaction */
         ebi_store_unlock(store);
         return SQLITE_OK;
@@ -6558,7 +6799,11 @@ EBI_FN int ebi_claim_try(eb_store *store, ebi_claim *c, ebi_entry *e, int plain)
     return rc;
 }
 
-/* ---- where a claim looks ---- */
+/* ===========================================================================
+** >>scans   Where a claim looks                                    [private]
+** ========================================================================
+** In this order: keys whose event has ended, what is due, what is ready in memory, what lies above
+** the cursor, else a slice of the lap. What comes first of due and ready changes each time. */
 
 /* Reads rows of a bound statement into list, while there is memory; SQLite's result: SQLITE_ROW if
 ** there may be more. */
@@ -6764,8 +7009,9 @@ EBI_FN eb_result ebi_claim_func(eb_store *store, void *arg)
 ** ebi_claims_resync() will find them. */
 EBI_FN void ebi_claim_lost(ebi_lane *lane, ebi_claim *c)
 {
-    eb_store *store = &lane->bus->store;
-    EBI_HELD(&lane->bus->store);
+    eb_bus *bus = lane->bus;
+    eb_store *store = &bus->store;
+    EBI_HELD(&bus->store);
     ebi_list_free(store, &c->won);
     ebi_list_free(store, &c->dead);
     ebi_list_free(store, &c->done);
@@ -6781,6 +7027,7 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
 {
     ebi_claim *c = (ebi_claim *)arg;
     ebi_lane *lane = c->lane;
+    eb_bus *bus = lane->bus;
     ebi_window *w = &lane->win;
     ebi_entry *e;
     ebi_list younger;
@@ -6790,13 +7037,13 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
     lane->claim_rc = rc < 0 ? rc : EB_OK;
     if (rc != EB_OK) {
         ebi_claim_lost(lane, c);
-        if (rc < 0) ebi_bus_backoff(lane->bus);
+        if (rc < 0) ebi_bus_backoff(bus);
         return;
     }
     if (c->looked && c->next_due_ms <= c->now_ms && !c->won.head && !c->ended && !c->waits)
-        ebi_bus_backoff(lane->bus); /* due, but cannot be read: a damaged file. Do not spin. */
+        ebi_bus_backoff(bus); /* due, but cannot be read: a damaged file. Do not spin. */
     else
-        lane->bus->out.backoff_ms = lane->bus->out.retry_at_us = 0;
+        bus->out.backoff_ms = bus->out.retry_at_us = 0;
     if (c->cursor > w->cursor) w->cursor = c->cursor;
     w->disk_more |= c->more;
     w->next_due_ms = c->next_due_ms;
@@ -6805,16 +7052,16 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
         w->lap_busy = 0;
     }
     if (c->lap_slice && c->epoch == w->epoch) ebi_window_lapped(w, c->lap_at, c->lapped);
-    if (ebi_window_lapping(w)) ebi_keeper_by(lane->bus, w->lap_rest_us);
+    if (ebi_window_lapping(w)) ebi_keeper_by(bus, w->lap_rest_us);
     w->suspect_at = c->suspect_at;
     if (c->alone) w->suspects = c->suspects;
     else if (c->suspects) w->suspects = 1, w->suspect_at = 0;
-    if (c->ended) ebi_waiters_hit(lane->bus, 0, EB_EMPTY);
-    lane->bus->figures.failed_attempts += c->dead.count;
-    lane->bus->figures.died += c->dead.count;
-    lane->bus->cap.live -= c->ended;
+    if (c->ended) ebi_waiters_hit(bus, 0, EB_EMPTY);
+    bus->figures.failed_attempts += c->dead.count;
+    bus->figures.died += c->dead.count;
+    bus->cap.live -= c->ended;
     while ((e = ebi_list_pop(&c->won)) != NULL) {
-        if (e->suspect) lane->bus->calls.solo = 1;
+        if (e->suspect) bus->calls.solo = 1;
         if (e->ordering_key) ebi_key_enter(lane, e);
         else ebi_list_push(&lane->claimed, e);
     }
@@ -6825,8 +7072,8 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
     ebi_list_append(&w->ready, &c->queue);
     ebi_list_append(&w->ready, &c->loaded);
     ebi_list_append(&w->ready, &younger);
-    if (w->next_due_ms != INT64_MAX) ebi_keeper_wake(lane->bus);
-    ebi_cond_broadcast(&lane->bus->waiting.news);
+    if (w->next_due_ms != INT64_MAX) ebi_keeper_wake(bus);
+    ebi_cond_broadcast(&bus->waiting.news);
 }
 
 /* What the next claim should be of. A suspect runs alone: nothing else of this process runs with
@@ -6835,15 +7082,18 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
 enum { EBI_CLAIM_NOTHING, EBI_CLAIM_SUSPECT, EBI_CLAIM_OTHERS };
 EBI_FN int ebi_claim_what(ebi_lane *lane)
 {
+    eb_bus *bus = lane->bus;
     const ebi_window *w = &lane->win;
     int others, busy;
-    if (lane->bus->life.state != EBI_STARTED || lane->claiming || lane->bus->calls.solo) return EBI_CLAIM_NOTHING;
-    if (lane->bus->out.retry_at_us && ebi_mono_us(&lane->bus->store) < lane->bus->out.retry_at_us) return EBI_CLAIM_NOTHING;
+    if (bus->life.state != EBI_STARTED || lane->claiming || bus->calls.solo)
+        return EBI_CLAIM_NOTHING;
+    if (bus->out.retry_at_us && ebi_mono_us(&bus->store) < bus->out.retry_at_us)
+        return EBI_CLAIM_NOTHING;
     others = w->ready.head || w->disk_more || lane->looks.head || ebi_window_lap_now(lane) ||
-             w->next_due_ms <= ebi_now_ms(&lane->bus->store);
+             w->next_due_ms <= ebi_now_ms(&bus->store);
     if (!w->suspects) return others ? EBI_CLAIM_OTHERS : EBI_CLAIM_NOTHING;
-    busy = lane->bus->calls.running || lane->claimed.head || lane->chained;
-    if (others && ebi_mono_us(&lane->bus->store) < w->rest_us) return EBI_CLAIM_OTHERS;
+    busy = bus->calls.running || lane->claimed.head || lane->chained;
+    if (others && ebi_mono_us(&bus->store) < w->rest_us) return EBI_CLAIM_OTHERS;
     return busy ? EBI_CLAIM_NOTHING : EBI_CLAIM_SUSPECT;
 }
 EBI_FN int ebi_claim_due_now(ebi_lane *lane) { return ebi_claim_what(lane) != EBI_CLAIM_NOTHING; }
@@ -6851,14 +7101,15 @@ EBI_FN int ebi_claim_due_now(ebi_lane *lane) { return ebi_claim_what(lane) != EB
 /* What a claim begins with. Lock held. */
 EBI_FN void ebi_claim_init(ebi_lane *lane, ebi_claim *c)
 {
+    eb_bus *bus = lane->bus;
     ebi_window *w = &lane->win;
     int under_way = lane->claimed.count + lane->chained;
-    EBI_HELD(&lane->bus->store);
+    EBI_HELD(&bus->store);
     memset(c, 0, sizeof *c);
     c->lane = lane;
     c->alone = ebi_claim_what(lane) == EBI_CLAIM_SUSPECT;
-    c->want = c->alone ? 1 : lane->bus->calls.running || under_way ? lane->batch - under_way : lane->batch;
-    if (c->want < 1) c->want = 1;
+    c->want = bus->calls.running || under_way ? lane->batch - under_way : lane->batch;
+    if (c->want < 1 || c->alone) c->want = 1;
     c->single = c->want == 1;
     c->apart = -1;
     c->cursor = w->cursor;
@@ -6878,13 +7129,14 @@ EBI_FN void ebi_claim_init(ebi_lane *lane, ebi_claim *c)
 /* Tells the log what a claim came upon. No lock held. */
 EBI_FN void ebi_claim_say(ebi_lane *lane, ebi_claim *c)
 {
+    eb_bus *bus = lane->bus;
     ebi_entry *e;
-    for (e = c->dead.head; e; e = e->next) ebi_unmatched_died(&lane->bus->store, e->id.str, e->type);
-    for (e = c->done.head; e; e = e->next) ebi_unmatched_done(lane->bus, e->id.str, e->type);
-    ebi_list_free(&lane->bus->store, &c->dead);
-    ebi_list_free(&lane->bus->store, &c->done);
+    for (e = c->dead.head; e; e = e->next) ebi_unmatched_died(&bus->store, e->id.str, e->type);
+    for (e = c->done.head; e; e = e->next) ebi_unmatched_done(bus, e->id.str, e->type);
+    ebi_list_free(&bus->store, &c->dead);
+    ebi_list_free(&bus->store, &c->done);
     if (c->warn)
-        ebi_unmatched_warn(&lane->bus->store, "events wait: no handler matches their type (said once)",
+        ebi_unmatched_warn(&bus->store, "events wait: no handler matches their type (said once)",
                            NULL, c->unmatched_type);
 }
 
@@ -6892,16 +7144,17 @@ EBI_FN void ebi_claim_say(ebi_lane *lane, ebi_claim *c)
 ** exit, not in between; `claiming` keeps others from doing the same. */
 EBI_FN void ebi_claim_some(ebi_lane *lane)
 {
-    eb_store *store = &lane->bus->store;
+    eb_bus *bus = lane->bus;
+    eb_store *store = &bus->store;
     ebi_claim c;
     ebi_req r;
     eb_result rc;
-    EBI_HELD(&lane->bus->store);
+    EBI_HELD(&bus->store);
     EB_ASSERT(!lane->claiming);
     ebi_claim_init(lane, &c);
     lane->claiming = 1;
     ebi_store_unlock(store);
-    ebi_req_init(&r, ebi_claim_func, ebi_claim_after, &c, EB_DURABLE_NORMAL, ebi_bus_until(lane->bus));
+    ebi_req_init(&r, ebi_claim_func, ebi_claim_after, &c, EB_DURABLE_NORMAL, ebi_bus_until(bus));
     r.once = 1;
     rc = ebi_writer_commit(store, &r);
     ebi_store_lock(store);
@@ -6909,13 +7162,13 @@ EBI_FN void ebi_claim_some(ebi_lane *lane)
     if (lane->rescan == 2) ebi_window_forget(lane);
     else if (lane->rescan) ebi_window_lap(lane);
     lane->rescan = 0;
-    lane->bus->waiting.saying++; /* eb_drain comes after what there is to say */
-    ebi_cond_broadcast(&lane->bus->waiting.news);
+    bus->waiting.saying++; /* eb_drain comes after what there is to say */
+    ebi_cond_broadcast(&bus->waiting.news);
     ebi_store_unlock(store);
     if (rc < 0) ebi_log_note(store, EB_LOG_ERROR, "cannot claim events", ebi_error_text);
     ebi_claim_say(lane, &c); /* only now: a logger may publish */
     ebi_store_lock(store);
-    if (--lane->bus->waiting.saying == 0 && lane->bus->waiting.drainers) ebi_cond_broadcast(&lane->bus->waiting.news);
+    if (--bus->waiting.saying == 0 && bus->waiting.drainers) ebi_cond_broadcast(&bus->waiting.news);
 }
 
 /* Whether a subscription that came, or went, changes what was decided about the types in set: then
@@ -6941,19 +7194,23 @@ EBI_FN void ebi_claim_farewell(ebi_lane *lane, const char *pattern)
     if (lane->bus->life.state == EBI_STARTED) ebi_claim_reconsider(lane, pattern, &lane->win.held);
 }
 
-/* ---- what starts ---- */
+/* ===========================================================================
+** >>starts   From a claim to its handler                           [private]
+** ========================================================================
+** The last look before a handler is called. Lock held, but while the file is asked. */
 
 /* Whether e, claimed but not started, has to wait after all: something has come due since, or is
 ** wanted by somebody since, and stands before it in the line of its key. Asked only when that may
 ** be. Lock held on entry and exit, not in between. */
 EBI_FN int ebi_key_yields(ebi_lane *lane, const ebi_entry *e)
 {
-    eb_store *store = &lane->bus->store;
+    eb_bus *bus = lane->bus;
+    eb_store *store = &bus->store;
     int64_t now_ms = ebi_now_ms(store), epoch = lane->win.epoch + (lane->rescan != 0);
     ebi_db *db;
     sqlite3_stmt *s;
     int rc = SQLITE_DONE;
-    EBI_HELD(&lane->bus->store);
+    EBI_HELD(&bus->store);
     if (!e->ordering_key || (e->epoch == epoch && lane->win.next_due_ms > now_ms)) return 0;
     ebi_store_unlock(store);
     s = ebi_reader_enter(store, &db) == EB_OK ? ebi_db_stmt(store, db, EBI_SQL_KEY_BEFORE) : NULL;
@@ -6974,32 +7231,38 @@ EBI_FN int ebi_key_yields(ebi_lane *lane, const ebi_entry *e)
 ** held. */
 EBI_FN void ebi_claim_undo(ebi_lane *lane, ebi_entry *e)
 {
-    EBI_HELD(&lane->bus->store);
+    eb_bus *bus = lane->bus;
+    EBI_HELD(&bus->store);
     ebi_key_leave(lane, e, e->revoked);
-    if (e->suspect) lane->bus->calls.solo = 0;
+    if (e->suspect) bus->calls.solo = 0;
     e->due_ms = EBI_NOT_DUE;
-    if (e->revoked) ebi_entry_drop(&lane->bus->store, e);
-    else ebi_outcome_push(lane->bus, e, EBI_OUT_RELEASE);
+    if (e->revoked) ebi_entry_drop(&bus->store, e);
+    else ebi_outcome_push(bus, e, EBI_OUT_RELEASE);
 }
 
 /* The next event whose handlers are to be called, NULL: none is claimed. Lock held on entry and
 ** exit, perhaps not in between: until it is decided, the event is in bus->lane.starting. */
 EBI_FN ebi_entry *ebi_claim_start(ebi_lane *lane)
 {
+    eb_bus *bus = lane->bus;
     ebi_entry *e, *at, *previous;
-    EBI_HELD(&lane->bus->store);
+    EBI_HELD(&bus->store);
     while ((e = ebi_list_pop(&lane->claimed)) != NULL) {
         ebi_list_push(&lane->starting, e);
         e->alone = ebi_key_yields(lane, e);
         for (previous = NULL, at = lane->starting.head; at != e; at = at->next) previous = at;
         ebi_list_take(&lane->starting, previous);
-        if (!e->alone && !e->revoked && lane->bus->life.state == EBI_STARTED) return e;
+        if (!e->alone && !e->revoked && bus->life.state == EBI_STARTED) return e;
         ebi_claim_undo(lane, e);
     }
     return NULL;
 }
 
-/* ---- after a failed commit, or another process's: what is still ours ---- */
+/* ===========================================================================
+** >>fences   What is still ours                                    [private]
+** ========================================================================
+** After a failed commit, or another process's: claims in memory and in the file are compared, by
+** token. By the leader. */
 
 EBI_FN int ebi_claim_is_token(const ebi_entry *e, void *arg)
 {
@@ -7088,7 +7351,8 @@ EBI_FN int ebi_held_add(const ebi_entry *e, void *arg)
 ** By the leader, no lock held. */
 EBI_FN void ebi_claims_check(ebi_lane *lane)
 {
-    eb_store *store = &lane->bus->store;
+    eb_bus *bus = lane->bus;
+    eb_store *store = &bus->store;
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_TOKEN);
     ebi_held held;
     const ebi_run *run;
@@ -7096,7 +7360,7 @@ EBI_FN void ebi_claims_check(ebi_lane *lane)
     held.count = 0;
     ebi_store_lock(store);
     ebi_key_each(lane, ebi_held_add, &held);
-    for (run = lane->bus->calls.first; run && held.count < EBI_HELD_MAX; run = run->next)
+    for (run = bus->calls.first; run && held.count < EBI_HELD_MAX; run = run->next)
         ebi_held_add(run->entry, &held);
     ebi_store_unlock(store);
     for (i = 0; i < held.count && s; i++) {
@@ -7112,7 +7376,7 @@ EBI_FN void ebi_claims_check(ebi_lane *lane)
 }
 
 /* ===========================================================================
-** >>recovery   What a process that died had under way               [private]
+** >>recovery   What a process that died had under way              [private]
 ** ========================================================================
 ** A claim that is on disk when a bus starts belonged to a process that is no more. Which of its
 ** events ended it? Only if exactly one handler was running, and its claim was counted (claimed
@@ -7335,23 +7599,10 @@ EBI_FN eb_result ebi_recover(eb_bus *bus)
 }
 
 /* ===========================================================================
-** >>attempts   Running the handlers of one event                    [private]
-** ======================================================================== */
-
-EBI_FN void ebi_sub_free(eb_store *store, ebi_sub *s)
-{
-    if (s->policy.schedule_ms) ebi_free(&store->allocator, s->policy.schedule_ms);
-    ebi_free(&store->allocator, s->pattern);
-    ebi_free(&store->allocator, s);
-}
-
-/* Frees a removed subscription nobody uses any more. Lock held. */
-EBI_FN void ebi_sub_release(eb_store *store, ebi_sub *s)
-{
-    EBI_HELD(store);
-    EB_ASSERT(s->calls >= 0 && s->keep >= 0);
-    if (s->removed && s->calls == 0 && !s->keep) ebi_sub_free(store, s);
-}
+** >>attempts   Running the handlers of one event                   [private]
+** ========================================================================
+** One attempt: the handlers that match, one after the other, until one fails. The lock is free
+** while a handler runs. Who was given up meanwhile (run->lost) has nothing to say any more. */
 
 /* The event as the handler sees it. */
 EBI_FN void ebi_run_show(eb_bus *bus, ebi_run *run, ebi_entry *e, int64_t now_ms)
@@ -7433,7 +7684,7 @@ EBI_FN int ebi_attempt_outcome(eb_bus *bus, ebi_run *run, ebi_sub *sub, eb_resul
     }
     if (rc == EB_FAILED && run->outcome != EBI_OUT_NONE)
         return ebi_attempt_failed(bus, e, sub, run->error, run->outcome == EBI_OUT_DEAD);
-    return ebi_attempt_failed(bus, e, sub, eb_strerror(rc), 0);
+    return ebi_attempt_failed(bus, e, sub, ebi_result_text(rc), 0);
 }
 
 /* Whether the handler forked and this is the child. The file is the parent's, and the lock may be
@@ -7447,6 +7698,15 @@ EBI_FN int ebi_attempt_forked(eb_bus *bus)
     bus->life.state = EBI_FORKED;
     return 1;
 }
+
+#if EBI_EXCEPTIONS
+EBI_FN eb_result ebi_attempt_thrown(ebi_run *run, const char *what)
+{
+    run->outcome = EBI_OUT_RETRY;
+    snprintf(run->error, sizeof run->error, "%s", what);
+    return EB_FAILED;
+}
+#endif
 
 /* The handler itself. Where this file is compiled as C++, an exception that it lets out is a failed
 ** attempt with its text; where it is C, nothing may leave a handler but a return. */
@@ -7462,10 +7722,10 @@ EBI_FN eb_result ebi_attempt_handler(ebi_run *run, const ebi_sub *sub)
     }
 #endif
     catch (const std::exception &e) {
-        return eb_fail(&run->pub, "%s", e.what());
+        return ebi_attempt_thrown(run, e.what());
     }
     catch (...) {
-        return eb_fail(&run->pub, "an exception of unknown type");
+        return ebi_attempt_thrown(run, "an exception of unknown type");
     }
 #else
     return sub->handler(&run->pub, sub->user);
@@ -7618,10 +7878,11 @@ EBI_FN int ebi_inside(eb_bus *bus)
 }
 
 /* ===========================================================================
-** >>workers   Threads that run handlers, and the keeper             [private]
-** ======================================================================== */
-
-EBI_FN void ebi_bus_free(eb_bus *bus);
+** >>workers   Threads that run handlers                            [private]
+** ========================================================================
+** A worker takes what is claimed, claims when nothing is, and sleeps when nothing is due. One that
+** is stuck in a handler is left behind (lost), detached, and frees the bus if it is the last to let
+** go. */
 
 /* A thread came back: what was paused may be tried again. Lock held. */
 EBI_FN void ebi_subs_resume(eb_bus *bus)
@@ -7672,7 +7933,7 @@ EBI_FN void *ebi_worker_main(void *arg)
         ebi_cond_broadcast(&bus->waiting.news);
         ebi_store_unlock(&bus->store);
         ebi_free(&a, w);
-        if (last) ebi_bus_free(bus);
+        if (last) bus->store.hooks->gone(&bus->store);
         return NULL;
     }
     w->ended = 1;
@@ -7757,6 +8018,61 @@ EBI_FN void ebi_keeper_timeout(eb_bus *bus, ebi_run *run)
     if (urgent) bus->out.since_us = 0; /* the keeper, which is who we are, flushes it now */
 }
 
+/* What is left in memory at the end goes back to disk, untried. Lock held. */
+EBI_FN void ebi_release_claims(eb_bus *bus)
+{
+    ebi_entry *e;
+    EBI_HELD(&bus->store);
+    EB_ASSERT(bus->life.state != EBI_STARTED && !bus->lane.claiming);
+    while ((e = ebi_list_pop(&bus->lane.claimed)) != NULL) {
+        ebi_key_leave(&bus->lane, e, 0);
+        e->due_ms = EBI_NOT_DUE; /* the next start reads everything */
+        ebi_outcome_push(bus, e, EBI_OUT_RELEASE);
+    }
+    ebi_list_free(&bus->store, &bus->lane.win.ready);
+}
+
+EBI_FN eb_result ebi_node_remove(eb_store *store, void *arg)
+{
+    int rc = ebi_db_run(store, &store->writer, EBI_SQL_NODE_CLEAR);
+    (void)arg;
+    return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "stopping");
+}
+
+/* The end of a bus: outcomes on disk, file no longer owned. No lock held; by the keeper, or by the
+** thread that pumps or shuts down. */
+EBI_FN void ebi_bus_finish(eb_bus *bus)
+{
+    eb_store *store = &bus->store;
+    EB_ASSERT(bus->life.state == EBI_STOPPING);
+    ebi_store_lock(store);
+    while (bus->calls.first) ebi_run_lose(bus, bus->calls.first); /* those that were given up */
+    while (bus->lane.claiming) ebi_store_wait(store, &bus->waiting.news, -1);
+    ebi_store_unlock(store);
+    ebi_writer_enter(store); /* whatever is being born claimed is in `claimed` after this */
+    ebi_writer_leave(store);
+    ebi_store_lock(store);
+    ebi_release_claims(bus);
+    ebi_store_unlock(store);
+    ebi_writer_run(store, ebi_node_remove, NULL, NULL, EB_DURABLE_NORMAL); /* for information */
+    if (ebi_outcomes_flush(bus, ebi_bus_until(bus), 0) != EB_OK)
+        ebi_log_note(store, EB_LOG_ERROR, "last outcomes not recorded: they will run again",
+                     ebi_error_text);
+    ebi_db_close(&bus->life.owner);
+    ebi_store_lock(store);
+    bus->life.state = EBI_STOPPED;
+    ebi_waiters_hit(bus, 0, EB_EMPTY);
+    ebi_cond_broadcast(&bus->waiting.news);
+    ebi_store_unlock(store);
+}
+
+/* ===========================================================================
+** >>keeper   The thread that keeps the time                        [private]
+** ========================================================================
+** Deadlines, acks that found no commit, notes for the log, checkpoints, a look at what other
+** processes did, due events: each is a small function that is asked in turn and says when it wants
+** to be asked again. */
+
 /* Whether the file is another one than we knew, see ebi_publish_last(). By the leader. */
 EBI_FN void ebi_look_replaced(eb_bus *bus)
 {
@@ -7797,23 +8113,6 @@ EBI_FN int ebi_look_outside(eb_bus *bus, int64_t until_us)
     return 1;
 }
 
-EBI_FN int ebi_bus_started(eb_store *store)
-{
-    return store->bus && store->bus->life.state == EBI_STARTED;
-}
-
-/* Leaves a checkpoint to the keeper, if there is one. Lock held. */
-EBI_FN int ebi_keeper_copies(eb_store *store)
-{
-    eb_bus *bus = ebi_bus_of(store);
-    EBI_HELD(store);
-    if (!bus || !bus->crew.keeper_alive) return 0;
-    store->wal_done = store->wal_frames;
-    bus->crew.checkpoint = 1;
-    ebi_cond_signal(&bus->crew.keeper);
-    return 1;
-}
-
 /* The keeper's checkpoint. No lock held. */
 EBI_FN void ebi_keeper_checkpoint(eb_bus *bus)
 {
@@ -7823,8 +8122,8 @@ EBI_FN void ebi_keeper_checkpoint(eb_bus *bus)
     if (!bus->crew.checker.handle) rc = ebi_db_open(store, &bus->crew.checker, 0);
     if (rc == EB_OK) rc = ebi_db_level(&bus->crew.checker, store->durability);
     if (rc != EB_OK) return; /* the leader will do it */
-    code = sqlite3_wal_checkpoint_v2(bus->crew.checker.handle, NULL, SQLITE_CHECKPOINT_PASSIVE, &frames,
-                                     &copied);
+    code = sqlite3_wal_checkpoint_v2(bus->crew.checker.handle, NULL, SQLITE_CHECKPOINT_PASSIVE,
+                                     &frames, &copied);
     ebi_writer_copied(store, code, frames, copied);
     if ((code & 0xFF) != SQLITE_IOERR) return;
     ebi_writer_enter(store);
@@ -7846,54 +8145,6 @@ EBI_FN ebi_run *ebi_keeper_overdue(eb_bus *bus, int64_t now_us, int64_t *next_us
         if (r->deadline_us < *next_us) *next_us = r->deadline_us;
     }
     return NULL;
-}
-
-/* What is left in memory at the end goes back to disk, untried. Lock held. */
-EBI_FN void ebi_release_claims(eb_bus *bus)
-{
-    ebi_entry *e;
-    EBI_HELD(&bus->store);
-    EB_ASSERT(bus->life.state != EBI_STARTED && !bus->lane.claiming);
-    while ((e = ebi_list_pop(&bus->lane.claimed)) != NULL) {
-        ebi_key_leave(&bus->lane, e, 0);
-        e->due_ms = EBI_NOT_DUE; /* the next start reads everything */
-        ebi_outcome_push(bus, e, EBI_OUT_RELEASE);
-    }
-    ebi_list_free(&bus->store, &bus->lane.win.ready);
-}
-
-EBI_FN eb_result ebi_node_remove(eb_store *store, void *arg)
-{
-    int rc = ebi_db_run(store, &store->writer, EBI_SQL_NODE_CLEAR);
-    (void)arg;
-    return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "stopping");
-}
-
-/* The end of a bus: outcomes on disk, file no longer owned. No lock held; by the keeper, or by the
-** thread that pumps or shuts down. */
-EBI_FN void ebi_bus_finish(eb_bus *bus)
-{
-    eb_store *store = &bus->store;
-    EB_ASSERT(bus->life.state == EBI_STOPPING);
-    ebi_store_lock(store);
-    while (bus->calls.first) ebi_run_lose(bus, bus->calls.first); /* only those that were given up */
-    while (bus->lane.claiming) ebi_store_wait(store, &bus->waiting.news, -1);
-    ebi_store_unlock(store);
-    ebi_writer_enter(store); /* whatever is being born claimed is in `claimed` after this */
-    ebi_writer_leave(store);
-    ebi_store_lock(store);
-    ebi_release_claims(bus);
-    ebi_store_unlock(store);
-    ebi_writer_run(store, ebi_node_remove, NULL, NULL, EB_DURABLE_NORMAL); /* for information */
-    if (ebi_outcomes_flush(bus, ebi_bus_until(bus), 0) != EB_OK)
-        ebi_log_note(store, EB_LOG_ERROR, "last outcomes not recorded: they will run again",
-                     ebi_error_text);
-    ebi_db_close(&bus->life.owner);
-    ebi_store_lock(store);
-    bus->life.state = EBI_STOPPED;
-    ebi_waiters_hit(bus, 0, EB_EMPTY);
-    ebi_cond_broadcast(&bus->waiting.news);
-    ebi_store_unlock(store);
 }
 
 enum { EBI_KEEPER_WAIT_US = 200000 }; /* it keeps the time: it waits no longer for anybody's lock */
@@ -8014,7 +8265,9 @@ EBI_FN int ebi_keeper_files(eb_bus *bus, ebi_keeper *k)
     int checkpoint = bus->crew.checkpoint, looked = 1;
     if (k->poll_us == 0) k->poll_us = ebi_add(k->now_us, ebi_us(bus->set.idle_poll_ms));
     if (bus->set.idle_poll_ms >= 0) ebi_keeper_again(k, k->poll_us);
-    if (!checkpoint && !bus->crew.look && (bus->set.idle_poll_ms < 0 || k->poll_us > k->now_us)) return 0;
+    if (!checkpoint && !bus->crew.look &&
+        (bus->set.idle_poll_ms < 0 || k->poll_us > k->now_us))
+        return 0;
     if (checkpoint) bus->crew.checkpoint = 0;
     if (!checkpoint) bus->crew.look = 0;
     if (!checkpoint) k->poll_us = 0;
@@ -8072,8 +8325,10 @@ EBI_FN void *ebi_keeper_main(void *arg)
 }
 
 /* ===========================================================================
-** >>pump   The same engine on the caller's thread                   [private]
-** ======================================================================== */
+** >>pump   The same engine on the caller's thread                  [private]
+** ========================================================================
+** The same claims, attempts and outcomes, driven by whoever calls eb_pump, eb_wait, eb_drain or
+** eb_publish; one thread at a time. */
 
 /* Takes the right to pump. Lock held. */
 EBI_FN eb_result ebi_pump_enter(eb_bus *bus)
@@ -8230,8 +8485,10 @@ EBI_FN void ebi_pump_turn(eb_bus *bus, int64_t deadline_ms)
 }
 
 /* ===========================================================================
-** >>waiting   For one event, for all of them                        [private]
-** ======================================================================== */
+** >>waiting   For one event, for all of them                       [private]
+** ========================================================================
+** eb_wait and eb_publish wait for one event, eb_drain for all. They look at the file when something
+** has happened, and once per idle poll: an event may end in another process. */
 
 /* The state of event seq with this id: EB_OK done, EB_DEAD, EB_EMPTY still alive, or an error. */
 EBI_FN eb_result ebi_wait_look(eb_bus *bus, int64_t seq, const char *id)
@@ -8276,11 +8533,6 @@ EBI_FN void ebi_waiter_remove(eb_bus *bus, ebi_waiter *w)
     EB_ASSERT(w->seq > 0);
     while (*at && *at != w) at = &(*at)->next;
     if (*at) *at = w->next;
-}
-
-EBI_FN int64_t ebi_deadline(const eb_store *store, int64_t timeout_ms)
-{
-    return timeout_ms < 0 ? INT64_MAX : ebi_add(ebi_mono_ms(store), timeout_ms);
 }
 
 /* Waits for w, which is registered and holds a seq. Lock held on entry and exit. Looks at the file
@@ -8333,9 +8585,9 @@ EBI_FN int ebi_drain_busy(const eb_bus *bus)
 {
     const ebi_window *w = &bus->lane.win;
     EBI_HELD(&bus->store);
-    return w->ready.head || bus->lane.claimed.head || bus->lane.chained || bus->calls.running || bus->lane.claiming ||
-           bus->lane.starting.head ||
-           bus->out.waiting.head || bus->out.taking.head || bus->lane.looks.head || bus->calls.timed_out ||
+    return w->ready.head || bus->lane.claimed.head || bus->lane.chained || bus->lane.claiming ||
+           bus->lane.starting.head || bus->lane.looks.head || bus->calls.running ||
+           bus->calls.timed_out || bus->out.waiting.head || bus->out.taking.head ||
            bus->waiting.saying;
 }
 
@@ -8437,7 +8689,8 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
         rc = ebi_bus_hopeless(bus);
         if (rc != EB_OK) break;
         left = deadline_ms == INT64_MAX ? 1000 : deadline_ms - ebi_mono_ms(store);
-        if (left <= 0 && (late || !pump || !(bus->lane.claimed.head || ebi_claim_due_now(&bus->lane)))) {
+        if (left <= 0 &&
+            (late || !pump || !(bus->lane.claimed.head || ebi_claim_due_now(&bus->lane)))) {
             rc = ebi_error(EB_ERR_TIMEOUT, "there are unfinished events");
             break;
         }
@@ -8452,51 +8705,9 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
 }
 
 /* ===========================================================================
-** >>options   Checked once, resolved once                           [private]
-** ======================================================================== */
-
-/* Merges p over base (NULL: the built-in defaults) into out; out->schedule_ms is a new copy. */
-EBI_FN eb_result ebi_policy_resolve(const eb_allocator *a, const eb_retry_policy *p,
-                                    const ebi_policy *base, ebi_policy *out)
-{
-    static const ebi_policy standard = {3, 0, 1000, 30000, 2.0, 0.0, NULL};
-    const int64_t *schedule;
-    eb_result rc;
-    int i;
-    EB_ASSERT(a && p && out);
-    *out = base ? *base : standard;
-    schedule = out->schedule_ms;
-    out->schedule_ms = NULL;
-    if (p->max_retries < EB_NONE) return ebi_error(EB_ERR_ARG, "retry.max_retries is negative");
-    rc = ebi_option_ms("retry.base_delay_ms", p->base_delay_ms, out->base_ms, 0, &out->base_ms);
-    if (rc == EB_OK)
-        rc = ebi_option_ms("retry.max_delay_ms", p->max_delay_ms, out->max_ms, INT64_MAX,
-                           &out->max_ms);
-    if (rc != EB_OK) return rc;
-    if (p->multiplier != 0.0 && !(p->multiplier >= 1.0))
-        return ebi_error(EB_ERR_ARG, "retry.multiplier must be at least 1");
-    if (!(p->jitter >= 0.0 && p->jitter <= 1.0))
-        return ebi_error(EB_ERR_ARG, "retry.jitter must be 0 to 1");
-    if (p->multiplier >= 1.0) out->multiplier = p->multiplier;
-    if (p->jitter > 0.0) out->jitter = p->jitter;
-    if (p->schedule_count < 0 || (p->schedule_count > 0) != (p->schedule_ms != NULL))
-        return ebi_error(EB_ERR_ARG, "retry.schedule_ms and schedule_count do not fit");
-    for (i = 0; i < p->schedule_count; i++)
-        if (p->schedule_ms[i] < 0) return ebi_error(EB_ERR_ARG, "retry.schedule_ms is negative");
-    if (p->schedule_count > 0) {
-        schedule = p->schedule_ms;
-        out->schedule_count = out->max_retries = p->schedule_count;
-    } else if (p->base_delay_ms != 0) {
-        out->schedule_count = 0;
-    }
-    if (p->max_retries) out->max_retries = p->max_retries == EB_NONE ? 0 : p->max_retries;
-    if (out->max_retries == INT32_MAX) out->max_retries--;
-    if (out->schedule_count == 0) return EB_OK;
-    out->schedule_ms = (int64_t *)ebi_alloc(a, (size_t)out->schedule_count * sizeof(int64_t));
-    if (!out->schedule_ms) return ebi_error(EB_ERR_NOMEM, "out of memory");
-    memcpy(out->schedule_ms, schedule, (size_t)out->schedule_count * sizeof(int64_t));
-    return EB_OK;
-}
+** >>options   Checked once, resolved once                          [private]
+** ========================================================================
+** Before anything is opened. */
 
 /* Everything in options that a bus adds to what a store uses. */
 EBI_FN eb_result ebi_bus_options(eb_bus *bus, const eb_options *o)
@@ -8519,7 +8730,8 @@ EBI_FN eb_result ebi_bus_options(eb_bus *bus, const eb_options *o)
         rc = ebi_option_ms("options.shutdown_timeout_ms", o->shutdown_timeout_ms, 30000, -1,
                            &bus->set.shutdown_timeout_ms);
     if (rc == EB_OK)
-        rc = ebi_option_ms("options.idle_poll_ms", o->idle_poll_ms, 1000, -1, &bus->set.idle_poll_ms);
+        rc = ebi_option_ms("options.idle_poll_ms", o->idle_poll_ms, 1000, -1,
+                           &bus->set.idle_poll_ms);
     if (rc == EB_OK)
         rc = ebi_policy_resolve(&bus->store.allocator, &o->retry, NULL, &bus->set.policy);
     if (rc != EB_OK) return rc;
@@ -8542,7 +8754,7 @@ EBI_FN void ebi_bus_limit_payload(eb_bus *bus)
 }
 
 /* ===========================================================================
-** >>subscriptions   Who wants what                                  [private]
+** >>subscriptions   Who wants what                                 [private]
 ** ========================================================================
 ** A list in order of subscribing, under the lock. A subscription that is removed leaves the list at
 ** once and is freed when its last running call has returned. */
@@ -8572,7 +8784,8 @@ EBI_FN eb_result ebi_sub_new(eb_bus *bus, const char *pattern, const eb_subscrib
     int ok = 1;
     if (!s) return ebi_error(EB_ERR_NOMEM, "out of memory");
     memset(s, 0, sizeof *s);
-    rc = ebi_option_ms("timeout_ms", o->timeout_ms, bus->set.handler_timeout_ms, -1, &s->timeout_ms);
+    rc = ebi_option_ms("timeout_ms", o->timeout_ms, bus->set.handler_timeout_ms, -1,
+                       &s->timeout_ms);
     if (rc == EB_OK) rc = ebi_policy_resolve(a, &o->retry, &bus->set.policy, &s->policy);
     if (rc == EB_OK) s->pattern = ebi_strdup(a, pattern, &ok);
     if (!ok) rc = ebi_error(EB_ERR_NOMEM, "out of memory");
@@ -8693,8 +8906,10 @@ EBI_FN eb_result ebi_subs_announce(eb_store *store, void *arg)
 }
 
 /* ===========================================================================
-** >>life   Start, stop, free                                        [private]
-** ======================================================================== */
+** >>life   Start, stop, free                                       [private]
+** ========================================================================
+** open -> starting -> started -> stopping -> stopped. Whoever stops last frees: the user, or a
+** thread that was left behind in a handler. */
 
 /* Waits for threads that are about to return and frees what is left of them. Lock held on entry and
 ** exit, not in between; by one thread. */
@@ -8736,7 +8951,8 @@ EBI_FN eb_result ebi_bus_begin(eb_bus *bus)
     ebi_depths_forget(bus);
     bus->life.state = EBI_STARTED;
     for (i = 0; i < bus->set.workers && ok; i++) ok = ebi_worker_start(bus);
-    if (ok && bus->set.workers) ok = ebi_thread_start(&bus->crew.keeper_thread, ebi_keeper_main, bus) == 0;
+    if (ok && bus->set.workers)
+        ok = ebi_thread_start(&bus->crew.keeper_thread, ebi_keeper_main, bus) == 0;
     if (ok) {
         bus->crew.keeper_alive = bus->crew.started = bus->set.workers > 0;
     } else { /* the workers cannot have done anything: they have not had the lock */
@@ -8782,7 +8998,8 @@ EBI_FN eb_result ebi_stop_threads(eb_bus *bus)
         bus->crew.joined = 1;
         ebi_cond_broadcast(&bus->waiting.news);
     }
-    while (bus->crew.joining && !bus->crew.joined) ebi_store_wait(&bus->store, &bus->waiting.news, -1);
+    while (bus->crew.joining && !bus->crew.joined)
+        ebi_store_wait(&bus->store, &bus->waiting.news, -1);
     while (bus->crew.lost > 0 && !bus->life.abandon) { /* those that timed out before */
         left = deadline == INT64_MAX ? 1000 : deadline - ebi_mono_ms(&bus->store);
         if (left <= 0) bus->life.abandon = 1;
@@ -8836,9 +9053,12 @@ EBI_FN void ebi_bus_free(eb_bus *bus)
     ebi_free(&a, bus);
 }
 
+EBI_FN void ebi_bus_gone(eb_store *store) { ebi_bus_free(ebi_bus_of(store)); }
+
 static const ebi_hooks ebi_bus_hooks = {
     ebi_outcomes_take, ebi_outcomes_ride, ebi_depths_over, ebi_outcomes_rode,
-    ebi_claims_resync, ebi_bus_started, ebi_keeper_copies, ebi_bus_wake, ebi_keeper_noted};
+    ebi_claims_resync, ebi_bus_started, ebi_keeper_copies, ebi_bus_wake, ebi_keeper_noted,
+    ebi_bus_gone};
 
 /* The check at the door of every bus call: handle, process. */
 EBI_FN eb_result ebi_bus_check(eb_bus *bus)
@@ -8848,8 +9068,9 @@ EBI_FN eb_result ebi_bus_check(eb_bus *bus)
 }
 
 /* ===========================================================================
-** >>inspector   Lists, dead letters, figures                        [private]
-** ======================================================================== */
+** >>lists   Reading events                                         [private]
+** ========================================================================
+** One snapshot per list, through the reader: nobody who publishes waits. */
 
 typedef struct ebi_rows { /* grows while rows are read; each item has one block for its texts */
     eb_event_list *out;
@@ -8865,6 +9086,23 @@ EBI_FN eb_result ebi_rows_init(eb_store *store, eb_event_list *out)
     *a = store->allocator;
     out->impl = a;
     return EB_OK;
+}
+
+EBI_FN void ebi_rows_free(eb_event_list *list)
+{
+    eb_allocator a, *stored;
+    size_t i;
+    char *block;
+    if (!list || !list->impl) return;
+    stored = (eb_allocator *)list->impl;
+    a = *stored;
+    for (i = 0; i < list->count; i++) {
+        memcpy(&block, &list->items[i].type, sizeof block); /* the block begins with the type */
+        ebi_free(&a, block);
+    }
+    ebi_free(&a, list->items);
+    ebi_free(&a, stored);
+    memset(list, 0, sizeof *list);
 }
 
 /* Room for one more. */
@@ -9040,9 +9278,37 @@ EBI_FN eb_result ebi_query_run(eb_store *store, const eb_query *query, eb_event_
     rc = ebi_snapshot_enter(store, &db);
     if (rc == EB_OK) rc = ebi_query_page(store, db, &f, dead, out);
     ebi_snapshot_leave(store, db);
-    if (rc != EB_OK) eb_event_list_free(out);
+    if (rc != EB_OK) ebi_rows_free(out);
     return rc;
 }
+
+EBI_FN eb_result ebi_get(eb_store *store, const char *id, eb_event_list *out)
+{
+    ebi_db *db;
+    sqlite3_stmt *s;
+    eb_result rc = ebi_rows_init(store, out);
+    if (rc != EB_OK) return rc;
+    rc = ebi_reader_enter(store, &db);
+    s = rc == EB_OK ? ebi_db_stmt(store, db, EBI_SQL_GET) : NULL;
+    if (rc == EB_OK && !s)
+        rc = ebi_db_error(db, ebi_db_code(db), "reading an event");
+    if (rc == EB_OK) {
+        sqlite3_bind_int64(s, 1, ebi_store_id_seq(store, id));
+        ebi_bind_text(s, 2, id);
+        rc = ebi_rows_read(store, db, s, out);
+    }
+    ebi_reader_leave(store, db);
+    if (rc == EB_OK && out->count == 0) rc = ebi_error(EB_ERR_NOT_FOUND, "no event %.40s", id);
+    out->total = (int64_t)out->count;
+    if (rc != EB_OK) ebi_rows_free(out);
+    return rc;
+}
+
+/* ===========================================================================
+** >>letters   Dead letters: retry, purge, move                     [private]
+** ========================================================================
+** Each is a member of a commit, at most EBI_DLQ_CHUNK rows at a time. The bus hears of it after the
+** commit (ebi_dlq_after). */
 
 /* A change to one or many dead letters, inside one transaction. */
 typedef struct ebi_dlq {
@@ -9260,12 +9526,6 @@ EBI_FN eb_result ebi_dlq_purge_func(eb_store *store, void *arg)
     return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "purging dead letters");
 }
 
-/* The level at which an operator's change is committed. */
-EBI_FN int ebi_store_level(const eb_store *store)
-{
-    return store->durability == EB_DURABLE_OFF ? EB_DURABLE_OFF : EB_DURABLE_FULL;
-}
-
 EBI_FN eb_result ebi_purge(eb_store *store, int days, int64_t *count, int by_death)
 {
     ebi_dlq d;
@@ -9285,6 +9545,29 @@ EBI_FN eb_result ebi_purge(eb_store *store, int days, int64_t *count, int by_dea
     if (count) *count = total;
     return rc;
 }
+
+/* Whoever pumps elsewhere hears of it. No lock held. */
+EBI_FN void ebi_dlq_notice(eb_store *store)
+{
+    if (store->bus) ebi_notice_tell(store->bus);
+}
+
+EBI_FN eb_result ebi_dlq_init(eb_store *store, const char *id, ebi_dlq *d)
+{
+    eb_result rc = ebi_store_check(store);
+    memset(d, 0, sizeof *d);
+    if (rc == EB_OK && !id) rc = ebi_error(EB_ERR_ARG, "id is NULL");
+    if (rc != EB_OK) return rc;
+    d->id = id;
+    d->seq = ebi_store_id_seq(store, id);
+    return EB_OK;
+}
+
+/* ===========================================================================
+** >>figures   Counting, and what is known without                  [private]
+** ========================================================================
+** done is what was ever stored, less what was removed, lives or is dead: no table has to be counted
+** that grows for ever. */
 
 /* The lives, counted; SQLite's result. */
 EBI_FN int ebi_depths_count(eb_store *store, ebi_db *db, ebi_depths *out)
@@ -9458,61 +9741,12 @@ EBI_FN eb_result ebi_stats(eb_store *store, eb_stats *out)
     return EB_OK;
 }
 
-EBI_FN eb_result ebi_get(eb_store *store, const char *id, eb_event_list *out)
-{
-    ebi_db *db;
-    sqlite3_stmt *s;
-    eb_result rc = ebi_rows_init(store, out);
-    if (rc != EB_OK) return rc;
-    rc = ebi_reader_enter(store, &db);
-    s = rc == EB_OK ? ebi_db_stmt(store, db, EBI_SQL_GET) : NULL;
-    if (rc == EB_OK && !s)
-        rc = ebi_db_error(db, ebi_db_code(db), "reading an event");
-    if (rc == EB_OK) {
-        sqlite3_bind_int64(s, 1, ebi_store_id_seq(store, id));
-        ebi_bind_text(s, 2, id);
-        rc = ebi_rows_read(store, db, s, out);
-    }
-    ebi_reader_leave(store, db);
-    if (rc == EB_OK && out->count == 0) rc = ebi_error(EB_ERR_NOT_FOUND, "no event %.40s", id);
-    out->total = (int64_t)out->count;
-    if (rc != EB_OK) eb_event_list_free(out);
-    return rc;
-}
-
-/* Whoever pumps elsewhere hears of it. No lock held. */
-EBI_FN void ebi_dlq_notice(eb_store *store)
-{
-    if (store->bus) ebi_notice_tell(store->bus);
-}
-
-EBI_FN eb_result ebi_dlq_init(eb_store *store, const char *id, ebi_dlq *d)
-{
-    eb_result rc = ebi_store_check(store);
-    memset(d, 0, sizeof *d);
-    if (rc == EB_OK && !id) rc = ebi_error(EB_ERR_ARG, "id is NULL");
-    if (rc != EB_OK) return rc;
-    d->id = id;
-    d->seq = ebi_store_id_seq(store, id);
-    return EB_OK;
-}
-
 /* ===========================================================================
 ** >>public   The functions that are declared at the top             [public]
 ** ========================================================================
 ** Thin: check the arguments, take the lock, ask a room. Their contracts are at the declarations. */
 
-EB_API const char *eb_strerror(eb_result result)
-{
-#define EBI_RESULT_CASE(name, value, text)                                                         \
-    case name: return text;
-    switch (result) {
-        EB_RESULT_LIST(EBI_RESULT_CASE)
-    case EB_RESULT_LAST_: break;
-    }
-#undef EBI_RESULT_CASE
-    return "not a result of eventbus.h";
-}
+EB_API const char *eb_strerror(eb_result result) { return ebi_result_text(result); }
 
 EB_API size_t eb_errmsg(char *buf, size_t cap)
 {
@@ -9594,7 +9828,8 @@ EB_API eb_result eb_start(eb_bus *bus)
     if (rc != EB_OK) return rc;
     ebi_store_lock(&bus->store);
     if (bus->life.state >= EBI_STOPPING) rc = ebi_error(EB_ERR_SHUTDOWN, "the bus is shut down");
-    else if (bus->life.state != EBI_OPEN) rc = ebi_error(EB_ERR_STATE, "the bus is started already");
+    else if (bus->life.state != EBI_OPEN)
+        rc = ebi_error(EB_ERR_STATE, "the bus is started already");
     else bus->life.state = EBI_STARTING;
     ebi_store_unlock(&bus->store);
     if (rc != EB_OK) return rc;
@@ -9956,22 +10191,7 @@ EB_API void eb_store_close(eb_store *store)
 
 EB_API eb_store *eb_bus_store(eb_bus *bus) { return bus ? &bus->store : NULL; }
 
-EB_API void eb_event_list_free(eb_event_list *list)
-{
-    eb_allocator a, *stored;
-    size_t i;
-    char *block;
-    if (!list || !list->impl) return;
-    stored = (eb_allocator *)list->impl;
-    a = *stored;
-    for (i = 0; i < list->count; i++) {
-        memcpy(&block, &list->items[i].type, sizeof block); /* the block begins with the type */
-        ebi_free(&a, block);
-    }
-    ebi_free(&a, list->items);
-    ebi_free(&a, stored);
-    memset(list, 0, sizeof *list);
-}
+EB_API void eb_event_list_free(eb_event_list *list) { ebi_rows_free(list); }
 
 EB_API eb_result eb_get(eb_store *store, const char *id, eb_event_list *out)
 {

@@ -21,18 +21,33 @@ static eb_result tells_and_fails(eb_delivery *d, void *user)
     return p_get(&behave) ? EB_OK : eb_fail(d, "not yet");
 }
 
+/* Does not return before it was told to behave. */
+static eb_result hangs(eb_delivery *d, void *user)
+{
+    (void)d;
+    (void)user;
+    p_until(&behave, 1);
+    return EB_OK;
+}
+
 /* own path ns idle_poll_ms handler: dispatches, and obeys. */
 static int child_own(char **arg)
 {
     eb_options o = t_options(arg[0]);
+    eb_subscribe_options stuck;
     eb_bus *bus;
     char line[100];
     o.ns = arg[1];
     o.idle_poll_ms = atoi(arg[2]);
     o.retry.max_retries = EB_NONE;
     bus = t_open(&o);
-    T_MUST(eb_subscribe(bus, "*", strcmp(arg[3], "fail") ? tells : tells_and_fails, NULL, NULL,
-                        NULL) == EB_OK);
+    memset(&stuck, 0, sizeof stuck);
+    stuck.timeout_ms = 10;
+    if (strcmp(arg[3], "hang") == 0)
+        T_MUST(eb_subscribe(bus, "hang", hangs, NULL, &stuck, NULL) == EB_OK);
+    T_MUST(eb_subscribe(bus, arg[3][0] == 'h' ? "fine" : "*",
+                        strcmp(arg[3], "fail") ? tells : tells_and_fails, NULL, NULL, NULL) ==
+           EB_OK);
     p_report("started %d", (int)eb_start(bus));
     while (p_order(line, sizeof line)) {
         if (strcmp(line, "wake") == 0) eb_wake(bus);
@@ -289,6 +304,62 @@ TEST another_namespace_of_the_file_has_its_own_owner(void)
     PASS();
 }
 
+/* ---- the row of the owner -------------------------------------------------------------------- */
+
+TEST row_in_nodes_says_who_dispatches(int pump)
+{
+    const char *path = t_path("node");
+    eb_options o = second_options(path);
+    char text[100];
+    eb_bus *bus, *other;
+    o.workers = pump ? EB_NONE : 1;
+    o.node_id = "node-7";
+    o.node_name = "the one in the hall";
+    bus = t_open(&o);
+    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM nodes")); /* an open bus dispatches nothing */
+    T_OK(eb_start(bus));
+    P_EQ(1, t_sql_int(path, "SELECT count(*) FROM nodes"));
+    P_EQ(1, t_sql_int(path, "SELECT count(*) FROM nodes WHERE id = 'node-7' AND name = 'the one in"
+                            " the hall' AND lost_workers = 0 AND registered_at GLOB '2*T*Z'"));
+    P_EQ(getpid(), t_sql_int(path, "SELECT pid FROM nodes"));
+    o.node_id = "node-8";
+    other = t_open(&o);
+    T_IS(EB_ERR_OWNED, eb_start(other)); /* who may not dispatch leaves the row alone */
+    ASSERT_STR_EQ("node-7", t_sql_text(path, "SELECT id FROM nodes", text, sizeof text));
+    T_OK(eb_shutdown(bus));
+    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM nodes"));
+    T_OK(eb_start(other)); /* while the first still is open */
+    ASSERT_STR_EQ("node-8", t_sql_text(path, "SELECT id FROM nodes", text, sizeof text));
+    eb_destroy(bus);
+    P_EQ(1, t_sql_int(path, "SELECT count(*) FROM nodes"));
+    eb_destroy(other);
+    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM nodes"));
+    o.node_id = o.node_name = NULL;
+    bus = t_open(&o);
+    T_OK(eb_start(bus));
+    P_EQ(1, t_sql_int(path, "SELECT count(*) FROM nodes WHERE length(id) > 0"));
+    eb_destroy(bus);
+    PASS();
+}
+
+TEST row_of_an_owner_that_was_killed_goes_with_the_next_start(void)
+{
+    const char *path = t_path("node-kill");
+    eb_options o = second_options(path);
+    eb_bus *bus;
+    p_child *c = p_spawn("own", path, "", "50", "ok", NULL);
+    P_HEAR(c, "started 0");
+    P_EQ(c->pid, t_sql_int(path, "SELECT pid FROM nodes"));
+    ASSERT(p_is_killed(p_kill(c)));
+    bus = t_open(&o);
+    T_OK(eb_start(bus));
+    P_EQ(1, t_sql_int(path, "SELECT count(*) FROM nodes"));
+    P_EQ(getpid(), t_sql_int(path, "SELECT pid FROM nodes"));
+    eb_destroy(bus);
+    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM nodes"));
+    PASS();
+}
+
 /* ---- beside the owner ------------------------------------------------------------------------ */
 
 TEST owner_finds_what_another_process_published(void)
@@ -394,6 +465,54 @@ TEST inspector_in_another_process_retries_dead_letters(void)
     PASS();
 }
 
+static int64_t lost_there(eb_store *store)
+{
+    eb_stats stats;
+    return eb_stats_get(store, &stats) == EB_OK ? stats.lost_workers : -1;
+}
+static int64_t paused_there(eb_store *store)
+{
+    eb_stats stats;
+    return eb_stats_get(store, &stats) == EB_OK ? stats.paused : -1;
+}
+
+TEST stuck_handlers_of_another_process_are_seen(void)
+{
+    const char *path = t_path("stuck");
+    eb_options o = second_options(path);
+    eb_store *store = NULL;
+    eb_bus *bus;
+    int i;
+    p_child *c = p_spawn("own", path, "", "10", "hang", NULL);
+    P_HEAR(c, "started 0");
+    T_OK(eb_store_open(&store, &o));
+    P_EQ(0, lost_there(store));
+    P_EQ(0, paused_there(store));
+    bus = t_open(&o);
+    for (i = 0; i < EB_LOST_MAX + 4; i++) T_OK(eb_post(bus, "hang", NULL, NULL));
+    P_EVENTUALLY(lost_there(store) == EB_LOST_MAX);
+    P_EVENTUALLY(paused_there(store) == 1);
+    P_EQ(EB_LOST_MAX, t_sql_int(path, "SELECT lost_workers FROM nodes"));
+    P_EQ(c->pid, t_sql_int(path, "SELECT pid FROM nodes"));
+    P_EQ(1, t_sql_int(path, "SELECT paused FROM subscriptions WHERE event_type = 'hang'"));
+    P_EQ(0, t_sql_int(path, "SELECT paused FROM subscriptions WHERE event_type = 'fine'"));
+    T_OK(eb_post(bus, "fine", NULL, NULL));
+    P_HEAR(c, "got fine 0"); /* the others go on */
+    p_tell(c, "behave");
+    P_EVENTUALLY(lost_there(store) == 0);
+    P_EVENTUALLY(paused_there(store) == 0);
+    P_EQ(0, t_sql_int(path, "SELECT lost_workers FROM nodes"));
+    P_EQ(0, t_sql_int(path, "SELECT sum(paused) FROM subscriptions"));
+    P_EVENTUALLY(p_rows(path, "type = 'hang' AND status = 'done'") == 4);
+    p_tell(c, "shutdown");
+    P_HEAR(c, "shutdown 0");
+    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM nodes"));
+    eb_destroy(bus);
+    eb_store_close(store);
+    P_ENDS_CLEANLY(c);
+    PASS();
+}
+
 /* ---- races ----------------------------------------------------------------------------------- */
 
 enum { RACERS = 8, ROUNDS = 20 };
@@ -464,12 +583,22 @@ SUITE(next)
     RUN_TEST(another_namespace_of_the_file_has_its_own_owner);
 }
 
+SUITE(row)
+{
+    greatest_set_test_suffix("threads");
+    RUN_TESTp(row_in_nodes_says_who_dispatches, 0);
+    greatest_set_test_suffix("pump");
+    RUN_TESTp(row_in_nodes_says_who_dispatches, 1);
+    RUN_TEST(row_of_an_owner_that_was_killed_goes_with_the_next_start);
+}
+
 SUITE(beside)
 {
     RUN_TEST(owner_finds_what_another_process_published);
     RUN_TEST(published_before_start_waits_like_a_post);
     RUN_TEST(wake_makes_the_owner_look_at_once);
     RUN_TEST(inspector_in_another_process_retries_dead_letters);
+    RUN_TEST(stuck_handlers_of_another_process_are_seen);
 }
 
 SUITE(races)
@@ -487,6 +616,7 @@ int main(int argc, char **argv)
     GREATEST_MAIN_BEGIN();
     P_RUN(second);
     P_RUN(next);
+    P_RUN(row);
     P_RUN(beside);
     P_RUN(races);
     GREATEST_MAIN_END();

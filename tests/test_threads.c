@@ -252,6 +252,64 @@ TEST after_sixteen_lost_workers_the_subscription_is_paused_and_the_others_go_on(
     PASS();
 }
 
+/* What a store of its own reads from the file; -1: it cannot. */
+static int64_t figure(eb_store *store, int paused)
+{
+    eb_stats stats;
+    if (eb_stats_get(store, &stats) != EB_OK) return -1;
+    return paused ? stats.paused : stats.lost_workers;
+}
+
+TEST lost_workers_and_paused_subscriptions_stand_in_the_file(void)
+{
+    const char *path = t_path("stuck-file");
+    eb_options o = t_options(path);
+    eb_subscribe_options s = timeout_of(10);
+    eb_store *store = NULL;
+    eb_bus *bus;
+    int i;
+    memset(&hang, 0, sizeof hang);
+    o.workers = 2;
+    o.retry.max_retries = EB_NONE;
+    bus = t_open(&o);
+    T_OK(eb_subscribe(bus, "hang.*", hangs, NULL, &s, NULL));
+    T_OK(eb_subscribe(bus, "fine", p_succeed, NULL, NULL, NULL));
+    T_OK(eb_store_open(&store, &o));
+    T_OK(eb_start(bus));
+    P_EQ(0, figure(store, 0));
+    P_EQ(0, figure(store, 1));
+    T_OK(eb_post(bus, "hang.1", NULL, NULL)); /* the first one is seen already */
+    P_EVENTUALLY(figure(store, 0) == 1);
+    P_EQ(0, figure(store, 1));
+    for (i = 1; i < EB_LOST_MAX + 4; i++) T_OK(eb_post(bus, "hang.2", NULL, NULL));
+    P_EVENTUALLY(figure(store, 1) == 1);
+    P_EVENTUALLY(lost(bus) >= EB_LOST_MAX && lost(bus) == p_get(&hang.calls));
+    P_EVENTUALLY(figure(store, 0) == lost(bus));
+    P_EQ(lost(bus), t_sql_int(path, "SELECT lost_workers FROM nodes"));
+    P_EQ(1, t_sql_int(path, "SELECT paused FROM subscriptions WHERE event_type = 'hang.*'"));
+    P_EQ(0, t_sql_int(path, "SELECT paused FROM subscriptions WHERE event_type = 'fine'"));
+
+    p_set(&hang.release, 1);
+    P_EVENTUALLY(figure(store, 0) == 0);
+    P_EVENTUALLY(figure(store, 1) == 0);
+    P_EQ(0, t_sql_int(path, "SELECT lost_workers FROM nodes"));
+    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM subscriptions WHERE paused"));
+    P_EQ(0, lost(bus));
+    T_OK(t_settle(bus)); /* those that waited have run */
+    P_EQ(EB_LOST_MAX + 4, p_get(&hang.calls));
+
+    memset(&hang, 0, sizeof hang); /* and again, until the end */
+    T_OK(eb_post(bus, "hang.3", NULL, NULL));
+    P_EVENTUALLY(figure(store, 0) == 1);
+    p_set(&hang.release, 1);
+    T_OK(eb_shutdown(bus));
+    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM nodes"));
+    P_EQ(0, figure(store, 0));
+    eb_store_close(store);
+    eb_destroy(bus);
+    PASS();
+}
+
 TEST shutdown_returns_in_time_beside_a_lost_worker(void)
 {
     const char *path = t_path("lost-shutdown");
@@ -826,6 +884,7 @@ SUITE(workers)
     RUN_TEST(timed_out_handler_is_left_behind_and_its_late_answer_is_stale);
     RUN_TEST(extended_handler_is_not_given_up);
     RUN_TEST(after_sixteen_lost_workers_the_subscription_is_paused_and_the_others_go_on);
+    RUN_TEST(lost_workers_and_paused_subscriptions_stand_in_the_file);
     RUN_TEST(shutdown_returns_in_time_beside_a_lost_worker);
 }
 
