@@ -4860,29 +4860,31 @@ typedef struct ebi_calls {
 /* What handlers came to, until it is on disk. Written by >>outcomes; under the lock. */
 typedef struct ebi_outcomes {
     ebi_list waiting, taking; /* taking: whoever leads has them in a transaction */
-    int64_t since_us, backoff_ms, retry_at_us; /* retry_at_us 0: no failure */
-    eb_result rc;                              /* why it failed the last time */
+    int64_t since_us; /* the first of them waits since */
+    eb_result rc;     /* why it failed the last time */
 } ebi_outcomes;
 
-/* Threads, and what the keeper has to do. Written by >>workers; under the lock, but for checker. */
+/* Who is to look, and what for. Written by >>alarms; under the lock. */
+typedef struct ebi_alarms {
+    ebi_cond work, keeper, news; /* of workers, the keeper, everybody who waits */
+    int conds;                   /* how many of these could be made */
+    int wake;                    /* a worker is to be woken when the lock is free */
+    int look, checkpoint, show;  /* for the keeper: eb_wake; a checkpoint; what is stuck, on disk */
+    int64_t until_us;            /* when the keeper wakes up by itself; 0: it is awake */
+    int64_t told_ms; /* wall time at which eb_pump said that there is work; INT64_MAX: none */
+    int notice;      /* there is some earlier */
+    int64_t backoff_ms, retry_at_us; /* after a failed commit; retry_at_us 0: there was none */
+    ebi_waiter *waiters;             /* for the end of one event */
+    int drainers, saying;            /* for the end of all; something is being told to the log */
+} ebi_alarms;
+
+/* Threads. Written by >>workers, >>keeper and >>life; under the lock, but for checker. */
 typedef struct ebi_crew {
-    ebi_cond work, keeper;
-    int conds; /* of these and of news, how many could be made */
     ebi_worker *workers;
     int idle, alive, lost, started, keeper_alive, joining, joined;
     ebi_thread keeper_thread;
-    int64_t until_us;                  /* when the keeper wakes up by itself; 0: it is awake */
-    int wake;                          /* a worker is to be woken when the lock is free */
-    int look, checkpoint, show;        /* to do: eb_wake; a checkpoint; what is stuck, on disk */
-    ebi_db checker;                    /* for checkpoints; the keeper's */
+    ebi_db checker; /* for checkpoints; the keeper's */
 } ebi_crew;
-
-/* Who waits for an end. Written by >>waiting; under the lock. */
-typedef struct ebi_waiting {
-    ebi_waiter *first;
-    ebi_cond news; /* for everybody else who waits */
-    int drainers, saying;
-} ebi_waiting;
 
 /* The driver without threads. Written by >>pump; under the lock. */
 typedef struct ebi_pump {
@@ -4891,8 +4893,6 @@ typedef struct ebi_pump {
     ebi_run run;
     int64_t looked_us; /* when it has looked outside */
     int64_t until_us;  /* monotonic: the caller of eb_wait or eb_drain waits no longer */
-    int64_t told_ms;   /* wall time at which eb_pump said that there is work; INT64_MAX: none */
-    int notice;        /* there is some earlier */
 } ebi_pump;
 
 /* Since the bus was opened; under the lock. */
@@ -4921,8 +4921,8 @@ struct eb_bus {
     ebi_lane lane;
     ebi_calls calls;
     ebi_outcomes out;
+    ebi_alarms alarms;
     ebi_crew crew;
-    ebi_waiting waiting;
     ebi_pump pump;
     ebi_figures figures;
     ebi_depths depths;
@@ -4933,6 +4933,48 @@ struct eb_bus {
 static const char ebi_no_memory_error[] = "\"out of memory while recording this error\"";
 
 EBI_FN eb_bus *ebi_bus_of(eb_store *store) { return store->bus; }
+
+/* The bus is in this state now. Lock held. */
+EBI_FN void ebi_life_be(eb_bus *bus, int state)
+{
+    EBI_HELD(&bus->store);
+    EB_ASSERT(state >= EBI_OPEN && state <= EBI_FORKED);
+    bus->life.state = state;
+}
+
+/* One more, or one less, refers to it; 1: that was the last. Lock held. */
+EBI_FN int ebi_life_refer(eb_bus *bus, int more)
+{
+    EBI_HELD(&bus->store);
+    bus->life.refs += more;
+    EB_ASSERT(bus->life.refs >= 0);
+    return bus->life.refs == 0;
+}
+
+/* A suspect begins to run alone, or has ended. Lock held. */
+EBI_FN void ebi_calls_solo(eb_bus *bus, int on)
+{
+    EBI_HELD(&bus->store);
+    bus->calls.solo = on;
+}
+
+/* ---- figures ---- */
+
+/* So many failed attempts were committed, and so many deaths. Lock held. */
+EBI_FN void ebi_figures_failed(eb_bus *bus, int64_t attempts, int64_t deaths)
+{
+    EBI_HELD(&bus->store);
+    EB_ASSERT(deaths <= attempts);
+    bus->figures.failed_attempts += attempts;
+    bus->figures.died += deaths;
+}
+
+/* So many live rows more, or less: for max_pending, which takes a bound. Lock held. */
+EBI_FN void ebi_figures_live(eb_bus *bus, int64_t more)
+{
+    EBI_HELD(&bus->store);
+    bus->cap.live += more;
+}
 
 /* ===========================================================================
 ** >>alarms   Who has to look, and when                             [private]
@@ -4947,7 +4989,7 @@ EBI_FN void ebi_waiters_hit(eb_bus *bus, int64_t seq, eb_result known)
 {
     ebi_waiter *w;
     EBI_HELD(&bus->store);
-    for (w = bus->waiting.first; w; w = w->next) {
+    for (w = bus->alarms.waiters; w; w = w->next) {
         if (seq != 0 && w->seq != seq) continue;
         w->hit = 1;
         if (known != EB_EMPTY) w->known = known;
@@ -4957,7 +4999,7 @@ EBI_FN void ebi_waiters_hit(eb_bus *bus, int64_t seq, eb_result known)
 EBI_FN int ebi_waiters_any(const eb_bus *bus, int64_t seq)
 {
     const ebi_waiter *w;
-    for (w = bus->waiting.first; w; w = w->next)
+    for (w = bus->alarms.waiters; w; w = w->next)
         if (w->seq == seq) return 1;
     return 0;
 }
@@ -4967,18 +5009,18 @@ EBI_FN ebi_cond *ebi_bus_wake(eb_store *store)
 {
     eb_bus *bus = ebi_bus_of(store);
     EBI_HELD(store);
-    if (!bus || !bus->crew.wake) return NULL;
-    bus->crew.wake = 0;
-    return &bus->crew.work;
+    if (!bus || !bus->alarms.wake) return NULL;
+    bus->alarms.wake = 0;
+    return &bus->alarms.work;
 }
 
 /* The keeper has to look at time_us at the latest. Lock held. */
 EBI_FN void ebi_keeper_by(eb_bus *bus, int64_t time_us)
 {
     EBI_HELD(&bus->store);
-    if (time_us >= bus->crew.until_us) return;
-    bus->crew.until_us = 0;
-    ebi_cond_signal(&bus->crew.keeper);
+    if (time_us >= bus->alarms.until_us) return;
+    bus->alarms.until_us = 0;
+    ebi_cond_signal(&bus->alarms.keeper);
 }
 EBI_FN void ebi_keeper_wake(eb_bus *bus) { ebi_keeper_by(bus, INT64_MIN); }
 
@@ -4994,9 +5036,9 @@ EBI_FN void ebi_keeper_noted(eb_store *store)
 EBI_FN void ebi_notice(eb_bus *bus, int64_t due_ms)
 {
     EBI_HELD(&bus->store);
-    if (!bus->set.notify.func || bus->pump.active || due_ms >= bus->pump.told_ms) return;
-    bus->pump.told_ms = due_ms;
-    bus->pump.notice = 1;
+    if (!bus->set.notify.func || bus->pump.active || due_ms >= bus->alarms.told_ms) return;
+    bus->alarms.told_ms = due_ms;
+    bus->alarms.notice = 1;
 }
 
 /* Calls the user's notify if there is reason to. No lock held. */
@@ -5005,30 +5047,57 @@ EBI_FN void ebi_notice_tell(eb_bus *bus)
     int tell;
     if (!bus->set.notify.func) return;
     ebi_store_lock(&bus->store);
-    tell = bus->pump.notice;
-    bus->pump.notice = 0;
+    tell = bus->alarms.notice;
+    bus->alarms.notice = 0;
     ebi_store_unlock(&bus->store);
     if (tell) bus->set.notify.func(bus->set.notify.user);
 }
 
-EBI_FN void ebi_due_at(eb_bus *bus, int64_t due_ms)
+/* There is something for a worker, if one sleeps. Lock held. */
+EBI_FN void ebi_alarms_work(eb_bus *bus)
 {
-    if (due_ms >= bus->lane.win.next_due_ms) return;
-    bus->lane.win.next_due_ms = due_ms;
-    ebi_keeper_wake(bus);
-    ebi_cond_broadcast(&bus->waiting.news);
-    ebi_notice(bus, due_ms);
+    EBI_HELD(&bus->store);
+    if (bus->crew.idle > 0) bus->alarms.wake = 1;
 }
 
-/* The engine's transaction failed: it tries again, later and later but at least every 2 s. Lock
-** held. */
+/* Everybody who waits for anything looks again. Lock held. */
+EBI_FN void ebi_alarms_news(eb_bus *bus)
+{
+    EBI_HELD(&bus->store);
+    ebi_cond_broadcast(&bus->alarms.news);
+}
+
+/* eb_pump has said that there is work at told_ms. Lock held. */
+EBI_FN void ebi_alarms_told(eb_bus *bus, int64_t told_ms)
+{
+    EBI_HELD(&bus->store);
+    bus->alarms.told_ms = told_ms;
+    bus->alarms.notice = 0;
+}
+
+/* Somebody tells the log what was committed: eb_drain comes after that. Lock held. */
+EBI_FN void ebi_alarms_saying(eb_bus *bus, int more)
+{
+    EBI_HELD(&bus->store);
+    bus->alarms.saying += more;
+    if (bus->alarms.saying == 0 && bus->alarms.drainers) ebi_alarms_news(bus);
+}
+
+/* A commit of the engine's went through. Lock held. */
+EBI_FN void ebi_bus_healed(eb_bus *bus)
+{
+    EBI_HELD(&bus->store);
+    bus->alarms.backoff_ms = bus->alarms.retry_at_us = 0;
+}
+
+/* It failed: it is tried again, later and later but at least every 2 s. Lock held. */
 EBI_FN void ebi_bus_backoff(eb_bus *bus)
 {
     EBI_HELD(&bus->store);
-    bus->out.backoff_ms = bus->out.backoff_ms ? bus->out.backoff_ms * 2 : 10;
-    if (bus->out.backoff_ms > EBI_BACKOFF_MAX_MS) bus->out.backoff_ms = EBI_BACKOFF_MAX_MS;
-    bus->out.retry_at_us = ebi_mono_us(&bus->store) + bus->out.backoff_ms * 1000;
-    ebi_keeper_by(bus, bus->out.retry_at_us);
+    bus->alarms.backoff_ms = bus->alarms.backoff_ms ? bus->alarms.backoff_ms * 2 : 10;
+    if (bus->alarms.backoff_ms > EBI_BACKOFF_MAX_MS) bus->alarms.backoff_ms = EBI_BACKOFF_MAX_MS;
+    bus->alarms.retry_at_us = ebi_mono_us(&bus->store) + bus->alarms.backoff_ms * 1000;
+    ebi_keeper_by(bus, bus->alarms.retry_at_us);
 }
 
 /* Whether it failed for a reason that no waiting will heal; EB_OK: it did not. Lock held. */
@@ -5059,8 +5128,8 @@ EBI_FN int ebi_keeper_copies(eb_store *store)
     EBI_HELD(store);
     if (!bus || !bus->crew.keeper_alive) return 0;
     store->wal_done = store->wal_frames;
-    bus->crew.checkpoint = 1;
-    ebi_cond_signal(&bus->crew.keeper);
+    bus->alarms.checkpoint = 1;
+    ebi_cond_signal(&bus->alarms.keeper);
     return 1;
 }
 
@@ -5070,6 +5139,14 @@ EBI_FN int ebi_keeper_copies(eb_store *store)
 ** See ebi_depths. Whoever changes the status of a row says so in the same transaction; what cannot
 ** be told that way (another process, a commit of unknown end) makes them unknown until they are
 ** counted, see >>figures. */
+
+/* The next token: no two claims have the same. By the leader. */
+EBI_FN int64_t ebi_lead_token(eb_bus *bus)
+{
+    EBI_LEADS(&bus->store);
+    EB_ASSERT(bus->lead.next_token > 0);
+    return ++bus->lead.next_token;
+}
 
 /* Inside a transaction: so many more, or less, of each. By the leader. */
 EBI_FN void ebi_depths_add(eb_store *store, int64_t pending, int64_t processing, int64_t dead)
@@ -5217,6 +5294,78 @@ EBI_FN void ebi_window_forget(ebi_lane *lane)
     lane->passed_to = 0;
 }
 
+/* The same as soon as no claim is under way, which has part of it in its hands. Lock held. */
+EBI_FN void ebi_lane_forget(ebi_lane *lane)
+{
+    EBI_HELD(&lane->bus->store);
+    if (lane->claiming) lane->rescan = 2;
+    else ebi_window_forget(lane);
+}
+
+/* Rows have changed, who knows which: the next claims find out. Lock held. */
+EBI_FN void ebi_lane_stir(ebi_lane *lane)
+{
+    EBI_HELD(&lane->bus->store);
+    lane->win.disk_more = lane->win.suspects = 1;
+    lane->win.suspect_at = lane->win.next_due_ms = 0;
+}
+
+/* A suspect may have come to the head of its key. Lock held. */
+EBI_FN void ebi_lane_suspects(ebi_lane *lane)
+{
+    EBI_HELD(&lane->bus->store);
+    lane->win.suspects = 1;
+    lane->win.suspect_at = 0;
+}
+
+/* Something is due at due_ms. Lock held. */
+EBI_FN void ebi_lane_due(ebi_lane *lane, int64_t due_ms)
+{
+    eb_bus *bus = lane->bus;
+    EBI_HELD(&bus->store);
+    if (due_ms >= lane->win.next_due_ms) return;
+    lane->win.next_due_ms = due_ms;
+    ebi_keeper_wake(bus);
+    ebi_alarms_news(bus);
+    ebi_notice(bus, due_ms);
+}
+
+/* Room in memory for what is being published, and claims of workers that it will be born with:
+** taken, or given back. Lock held. */
+EBI_FN void ebi_lane_reserve(ebi_lane *lane, int claims)
+{
+    EBI_HELD(&lane->bus->store);
+    lane->reserved += claims;
+    EB_ASSERT(lane->reserved >= 0);
+}
+EBI_FN void ebi_lane_copies(ebi_lane *lane, size_t more, size_t less)
+{
+    EBI_HELD(&lane->bus->store);
+    EB_ASSERT(lane->copies + more >= less);
+    lane->copies += more;
+    lane->copies -= less;
+}
+
+/* Handlers took so long: more are claimed at once while they are quick and events wait, one when
+** not. Lock held. */
+EBI_FN void ebi_lane_adapt(ebi_lane *lane, int64_t took_us)
+{
+    const ebi_window *w = &lane->win;
+    EBI_HELD(&lane->bus->store);
+    if (took_us > EBI_FAST_US) lane->batch = 1;
+    else if (!lane->claimed.head && lane->batch < EB_CLAIM_MAX &&
+             (w->ready.head || w->disk_more || lane->looks.head ||
+              w->next_due_ms <= ebi_now_ms(&lane->bus->store)))
+        lane->batch *= 2;
+}
+
+/* A suspect ran for so long: the others have as long now. Lock held. */
+EBI_FN void ebi_lane_rest(ebi_lane *lane, int64_t took_us)
+{
+    EBI_HELD(&lane->bus->store);
+    lane->win.rest_us = ebi_add(ebi_mono_us(&lane->bus->store), took_us > 0 ? took_us : 0);
+}
+
 /* What was parked may have somebody now: it is looked at again, from here to the end and then from
 ** the beginning to here, so that a lap that is under way is never begun anew. The new epoch puts
 ** what stands aside back into line; who still has nobody steps aside once more. Lock held. */
@@ -5238,9 +5387,17 @@ EBI_FN void ebi_window_lap(ebi_lane *lane)
         ebi_types_clear(&bus->store, &w->held);
         w->parked_paused = 0;
     }
-    ebi_cond_signal(&bus->crew.work);
-    ebi_cond_broadcast(&bus->waiting.news);
+    ebi_cond_signal(&bus->alarms.work);
+    ebi_alarms_news(bus);
     ebi_notice(bus, 0);
+}
+
+/* The same as soon as no claim is under way. Lock held. */
+EBI_FN void ebi_lane_lap(ebi_lane *lane)
+{
+    EBI_HELD(&lane->bus->store);
+    if (lane->claiming) lane->rescan |= 1;
+    else ebi_window_lap(lane);
 }
 
 /* The lap has come to `at`; done: to the end of its part. Lock held. */
@@ -5477,11 +5634,11 @@ EBI_FN void ebi_outcome_done(eb_bus *bus, ebi_entry *e)
     EBI_HELD(&bus->store);
     if (!e->stale) {
         bus->figures.delivered += e->outcome == EBI_OUT_DONE;
-        bus->figures.failed_attempts += e->outcome == EBI_OUT_RETRY || e->outcome == EBI_OUT_DEAD;
-        bus->figures.died += e->outcome == EBI_OUT_DEAD;
-        bus->cap.live -= over;
-        if (comes_back) ebi_due_at(bus, e->due_ms);
-        if (e->outcome == EBI_OUT_RELEASE && e->suspect) bus->lane.win.suspects = 1;
+        ebi_figures_failed(bus, e->outcome == EBI_OUT_RETRY || e->outcome == EBI_OUT_DEAD,
+                           e->outcome == EBI_OUT_DEAD);
+        ebi_figures_live(bus, -over);
+        if (comes_back) ebi_lane_due(e->lane, e->due_ms);
+        if (e->outcome == EBI_OUT_RELEASE && e->suspect) ebi_lane_suspects(e->lane);
     } else if (e->outcome != EBI_OUT_RELEASE) {
         bus->figures.stale++;
     }
@@ -5490,7 +5647,7 @@ EBI_FN void ebi_outcome_done(eb_bus *bus, ebi_entry *e)
                                      : e->outcome == EBI_OUT_DONE ? EB_OK
                                                                   : EB_DEAD);
     e->token = 0;
-    if (e->look) ebi_list_push(&bus->lane.looks, e);
+    if (e->look) ebi_list_push(&e->lane->looks, e);
     else ebi_entry_drop(&bus->store, e);
 }
 
@@ -5509,10 +5666,10 @@ EBI_FN void ebi_outcomes_rode(eb_store *store, eb_result rc)
         ebi_bus_backoff(bus);
         return;
     }
-    bus->out.backoff_ms = bus->out.retry_at_us = 0;
+    ebi_bus_healed(bus);
     while ((e = ebi_list_pop(&bus->out.taking)) != NULL) ebi_outcome_done(bus, e);
-    if (bus->lane.looks.head) bus->crew.wake = bus->crew.idle > 0;
-    if (bus->waiting.drainers) ebi_cond_broadcast(&bus->waiting.news);
+    if (bus->lane.looks.head) ebi_alarms_work(bus);
+    if (bus->alarms.drainers) ebi_alarms_news(bus);
 }
 
 EBI_FN eb_result ebi_outcomes_nothing(eb_store *store, void *arg)
@@ -5548,7 +5705,7 @@ EBI_FN int ebi_outcome_push(eb_bus *bus, ebi_entry *e, int outcome)
     e->outcome = outcome;
     if (first) bus->out.since_us = ebi_mono_us(&bus->store);
     urgent = ebi_waiters_any(bus, e->seq) ||
-             (bus->waiting.drainers && !bus->lane.claimed.head && !bus->lane.win.ready.head);
+             (bus->alarms.drainers && !bus->lane.claimed.head && !bus->lane.win.ready.head);
     ebi_list_push(&bus->out.waiting, e);
     if (!urgent && first) ebi_keeper_by(bus, bus->out.since_us + EB_ACK_DELAY_MS * 1000);
     return urgent;
@@ -5893,9 +6050,9 @@ EBI_FN int ebi_publish_one(eb_bus *bus, ebi_publish *p, size_t i, int64_t seq, i
     if (birth == EBI_BORN_CLAIMED && !e) birth = EBI_BORN_PENDING;
     p->slots[i].birth = birth;
     if (birth == EBI_BORN_CLAIMED) {
-        token = ++bus->lead.next_token;
+        token = ebi_lead_token(bus);
         ebi_store_lock(store);
-        bus->lane.reserved++;
+        ebi_lane_reserve(&bus->lane, 1);
         ebi_store_unlock(store);
         p->reserved++;
     }
@@ -5925,7 +6082,7 @@ EBI_FN int ebi_publish_one(eb_bus *bus, ebi_publish *p, size_t i, int64_t seq, i
 EBI_FN void ebi_publish_unreserve(eb_bus *bus, ebi_publish *p)
 {
     ebi_store_lock(&bus->store);
-    bus->lane.reserved -= p->reserved;
+    ebi_lane_reserve(&bus->lane, -p->reserved);
     ebi_store_unlock(&bus->store);
     p->reserved = 0;
 }
@@ -5954,8 +6111,7 @@ EBI_FN eb_result ebi_publish_last(eb_bus *bus, int64_t *seq)
     store->id_key[0] = key[0];
     store->id_key[1] = key[1];
     if (other || *seq < bus->lane.win.cursor) {
-        if (bus->lane.claiming) bus->lane.rescan = 2; /* when it is through */
-        else ebi_window_forget(&bus->lane);
+        ebi_lane_forget(&bus->lane);
         bus->lead.claimed_to = bus->cap.us = 0;
     }
     ebi_store_unlock(store);
@@ -6008,7 +6164,7 @@ EBI_FN int ebi_publish_place(eb_bus *bus, ebi_entry *e, int birth)
         e->due_ms = EBI_NOT_DUE;
         ebi_list_push(&bus->lane.claimed, e);
         if (w->cursor == e->seq - 1) w->cursor = e->seq; /* else it is read anew */
-        bus->crew.wake = 1;
+        bus->alarms.wake = 1;
         return 1;
     }
     if (birth == EBI_BORN_DONE || birth == EBI_BORN_DEAD || e->due_ms) {
@@ -6020,7 +6176,7 @@ EBI_FN int ebi_publish_place(eb_bus *bus, ebi_entry *e, int birth)
         w->ready.bytes + e->bytes <= EB_READY_BYTES) {
         ebi_list_push(&w->ready, e);
         w->cursor = e->seq;
-        bus->crew.wake = bus->crew.idle > 0;
+        ebi_alarms_work(bus);
         return 1;
     }
     return 0;
@@ -6034,28 +6190,26 @@ EBI_FN void ebi_publish_after(eb_store *store, void *arg, eb_result rc)
     size_t i;
     EBI_HELD(store);
     EBI_LEADS(store);
-    EB_ASSERT(bus->lane.reserved >= p->reserved);
-    bus->lane.reserved -= p->reserved;
+    ebi_lane_reserve(&bus->lane, -p->reserved);
     p->reserved = 0;
     if (rc < 0) return;
     bus->figures.published += (int64_t)p->count - p->duplicates;
     if (bus->cap.seq < p->last_seq) { /* else a later one of this commit has counted it already */
-        bus->cap.live += p->born_live;
+        ebi_figures_live(bus, p->born_live);
         bus->cap.seq = p->last_seq;
     }
     if (p->waiter) {
         p->waiter->seq = p->last_seq;
-        p->waiter->next = bus->waiting.first;
+        p->waiter->next = bus->alarms.waiters;
         p->waiter->hit = p->slots[0].birth >= EBI_BORN_DONE; /* it is over already */
         if (p->slots[0].birth == EBI_BORN_DONE) p->waiter->known = EB_OK;
         if (p->slots[0].birth == EBI_BORN_DEAD) p->waiter->known = EB_DEAD;
-        bus->waiting.first = p->waiter;
+        bus->alarms.waiters = p->waiter;
     }
-    if (p->due_ms) ebi_due_at(bus, p->due_ms);
+    if (p->due_ms) ebi_lane_due(&bus->lane, p->due_ms);
     for (i = 0; i < p->count; i++) {
         ebi_slot *slot = &p->slots[i];
-        bus->figures.failed_attempts += slot->birth == EBI_BORN_DEAD;
-        bus->figures.died += slot->birth == EBI_BORN_DEAD;
+        if (slot->birth == EBI_BORN_DEAD) ebi_figures_failed(bus, 1, 1);
         if (slot->entry && slot->birth != EBI_BORN_NONE &&
             ebi_publish_place(bus, slot->entry, slot->birth))
             slot->entry = NULL;
@@ -6063,7 +6217,7 @@ EBI_FN void ebi_publish_after(eb_store *store, void *arg, eb_result rc)
     if (bus->life.state != EBI_STARTED) return;
     if (bus->lane.win.cursor < p->last_seq) {
         bus->lane.win.disk_more = 1;
-        bus->crew.wake = bus->crew.idle > 0;
+        ebi_alarms_work(bus);
     }
     if (bus->lane.win.disk_more || bus->lane.win.ready.head) ebi_notice(bus, 0);
 }
@@ -6086,7 +6240,7 @@ EBI_FN void ebi_publish_copies(eb_bus *bus, ebi_publish *p)
         p->copied += size;
     }
     count = (int)i;
-    bus->lane.copies += p->copied;
+    ebi_lane_copies(&bus->lane, p->copied, 0);
     ebi_store_unlock(store);
     for (i = 0; i < p->count; i++)
         p->slots[i].entry = (int)i < count
@@ -6100,8 +6254,7 @@ EBI_FN void ebi_publish_let_go(eb_bus *bus, ebi_publish *p)
 {
     size_t i;
     ebi_store_lock(&bus->store);
-    EB_ASSERT(bus->lane.copies >= p->copied);
-    bus->lane.copies -= p->copied;
+    ebi_lane_copies(&bus->lane, 0, p->copied);
     ebi_store_unlock(&bus->store);
     for (i = 0; i < p->count; i++)
         if (p->slots[i].entry) ebi_entry_drop(&bus->store, p->slots[i].entry);
@@ -6292,7 +6445,7 @@ EBI_FN void ebi_key_revoke(ebi_lane *lane, int64_t seq)
     if (e) {
         ebi_list_take(&lane->claimed, previous);
         ebi_key_leave(lane, e, 1);
-        if (e->suspect) bus->calls.solo = 0;
+        if (e->suspect) ebi_calls_solo(bus, 0);
         ebi_entry_drop(&bus->store, e);
         return;
     }
@@ -7043,7 +7196,7 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
     if (c->looked && c->next_due_ms <= c->now_ms && !c->won.head && !c->ended && !c->waits)
         ebi_bus_backoff(bus); /* due, but cannot be read: a damaged file. Do not spin. */
     else
-        bus->out.backoff_ms = bus->out.retry_at_us = 0;
+        ebi_bus_healed(bus);
     if (c->cursor > w->cursor) w->cursor = c->cursor;
     w->disk_more |= c->more;
     w->next_due_ms = c->next_due_ms;
@@ -7057,11 +7210,10 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
     if (c->alone) w->suspects = c->suspects;
     else if (c->suspects) w->suspects = 1, w->suspect_at = 0;
     if (c->ended) ebi_waiters_hit(bus, 0, EB_EMPTY);
-    bus->figures.failed_attempts += c->dead.count;
-    bus->figures.died += c->dead.count;
-    bus->cap.live -= c->ended;
+    ebi_figures_failed(bus, c->dead.count, c->dead.count);
+    ebi_figures_live(bus, -c->ended);
     while ((e = ebi_list_pop(&c->won)) != NULL) {
-        if (e->suspect) bus->calls.solo = 1;
+        if (e->suspect) ebi_calls_solo(bus, 1);
         if (e->ordering_key) ebi_key_enter(lane, e);
         else ebi_list_push(&lane->claimed, e);
     }
@@ -7073,7 +7225,7 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
     ebi_list_append(&w->ready, &c->loaded);
     ebi_list_append(&w->ready, &younger);
     if (w->next_due_ms != INT64_MAX) ebi_keeper_wake(bus);
-    ebi_cond_broadcast(&bus->waiting.news);
+    ebi_alarms_news(bus);
 }
 
 /* What the next claim should be of. A suspect runs alone: nothing else of this process runs with
@@ -7087,7 +7239,7 @@ EBI_FN int ebi_claim_what(ebi_lane *lane)
     int others, busy;
     if (bus->life.state != EBI_STARTED || lane->claiming || bus->calls.solo)
         return EBI_CLAIM_NOTHING;
-    if (bus->out.retry_at_us && ebi_mono_us(&bus->store) < bus->out.retry_at_us)
+    if (bus->alarms.retry_at_us && ebi_mono_us(&bus->store) < bus->alarms.retry_at_us)
         return EBI_CLAIM_NOTHING;
     others = w->ready.head || w->disk_more || lane->looks.head || ebi_window_lap_now(lane) ||
              w->next_due_ms <= ebi_now_ms(&bus->store);
@@ -7162,13 +7314,13 @@ EBI_FN void ebi_claim_some(ebi_lane *lane)
     if (lane->rescan == 2) ebi_window_forget(lane);
     else if (lane->rescan) ebi_window_lap(lane);
     lane->rescan = 0;
-    bus->waiting.saying++; /* eb_drain comes after what there is to say */
-    ebi_cond_broadcast(&bus->waiting.news);
+    ebi_alarms_saying(bus, 1);
+    ebi_alarms_news(bus);
     ebi_store_unlock(store);
     if (rc < 0) ebi_log_note(store, EB_LOG_ERROR, "cannot claim events", ebi_error_text);
     ebi_claim_say(lane, &c); /* only now: a logger may publish */
     ebi_store_lock(store);
-    if (--bus->waiting.saying == 0 && bus->waiting.drainers) ebi_cond_broadcast(&bus->waiting.news);
+    ebi_alarms_saying(bus, -1);
 }
 
 /* Whether a subscription that came, or went, changes what was decided about the types in set: then
@@ -7178,8 +7330,7 @@ EBI_FN void ebi_claim_reconsider(ebi_lane *lane, const char *pattern, const ebi_
     int i, wanted = set->overflow;
     EBI_HELD(&lane->bus->store);
     for (i = 0; i < set->count && !wanted; i++) wanted = ebi_glob(pattern, set->at[i]);
-    if (wanted && lane->claiming) lane->rescan |= 1; /* when it is through */
-    else if (wanted) ebi_window_lap(lane);
+    if (wanted) ebi_lane_lap(lane);
 }
 
 /* It came, or came back: is it for something that was parked? */
@@ -7234,7 +7385,7 @@ EBI_FN void ebi_claim_undo(ebi_lane *lane, ebi_entry *e)
     eb_bus *bus = lane->bus;
     EBI_HELD(&bus->store);
     ebi_key_leave(lane, e, e->revoked);
-    if (e->suspect) bus->calls.solo = 0;
+    if (e->suspect) ebi_calls_solo(bus, 0);
     e->due_ms = EBI_NOT_DUE;
     if (e->revoked) ebi_entry_drop(&bus->store, e);
     else ebi_outcome_push(bus, e, EBI_OUT_RELEASE);
@@ -7322,12 +7473,10 @@ EBI_FN eb_result ebi_claims_resync(eb_store *store)
         return ebi_db_result(rc);
     }
     ebi_store_lock(store);
-    if (bus->lane.claiming) bus->lane.rescan = 2;
-    else ebi_window_forget(&bus->lane);
+    ebi_lane_forget(&bus->lane);
+    ebi_lane_stir(&bus->lane);
     ebi_depths_forget(bus);
-    bus->lane.win.disk_more = bus->lane.win.suspects = 1;
-    bus->lane.win.next_due_ms = 0;
-    ebi_cond_broadcast(&bus->crew.work);
+    ebi_cond_broadcast(&bus->alarms.work);
     ebi_store_unlock(store);
     return EB_OK;
 }
@@ -7695,7 +7844,7 @@ EBI_FN int ebi_attempt_forked(eb_bus *bus)
     ebi_mutex_init(&bus->store.lock);
     bus->store.held = 0;
     ebi_store_lock(&bus->store);
-    bus->life.state = EBI_FORKED;
+    ebi_life_be(bus, EBI_FORKED);
     return 1;
 }
 
@@ -7766,27 +7915,9 @@ EBI_FN int ebi_attempt_call(eb_bus *bus, ebi_run *run, ebi_sub *sub)
     }
     sub->calls--;
     run->sub = NULL;
-    ebi_cond_broadcast(&bus->waiting.news);
+    ebi_alarms_news(bus);
     ebi_sub_release(&bus->store, sub);
     return outcome;
-}
-
-/* How many to claim at once: more while handlers are quick and events wait, one when not. */
-EBI_FN void ebi_batch_adapt(eb_bus *bus, int64_t took_us)
-{
-    if (took_us > EBI_FAST_US) bus->lane.batch = 1;
-    else if (!bus->lane.claimed.head && bus->lane.batch < EB_CLAIM_MAX &&
-             (bus->lane.win.ready.head || bus->lane.win.disk_more || bus->lane.looks.head ||
-              bus->lane.win.next_due_ms <= ebi_now_ms(&bus->store)))
-        bus->lane.batch *= 2;
-}
-
-/* The suspect has returned: the others have as long as it took. Lock held. */
-EBI_FN void ebi_attempt_cleared(eb_bus *bus, int64_t took_us)
-{
-    EBI_HELD(&bus->store);
-    bus->calls.solo = 0;
-    bus->lane.win.rest_us = ebi_add(ebi_mono_us(&bus->store), took_us > 0 ? took_us : 0);
 }
 
 /* Runs all handlers of e, in order, until one fails. Lock held on entry and exit. Returns 1 if the
@@ -7805,7 +7936,7 @@ EBI_FN int ebi_attempt(eb_bus *bus, ebi_run *run, ebi_entry *e)
     run->next = bus->calls.first;
     bus->calls.first = run;
     bus->calls.running++;
-    bus->lane.win.lap_busy = 1;
+    e->lane->win.lap_busy = 1;
     ebi_run_show(bus, run, e, ebi_now_ms(&bus->store));
     while (outcome == EBI_OUT_NONE && !run->lost && !e->revoked &&
            (sub = ebi_subs_next(&bus->subs, e->type, order)) != NULL) {
@@ -7822,7 +7953,8 @@ EBI_FN int ebi_attempt(eb_bus *bus, ebi_run *run, ebi_entry *e)
         while (*at != run) at = &(*at)->next;
         *at = run->next;
         bus->calls.running--;
-        if (e->suspect) ebi_attempt_cleared(bus, ebi_mono_us(&bus->store) - start_us);
+        if (e->suspect) ebi_calls_solo(bus, 0);
+        if (e->suspect) ebi_lane_rest(e->lane, ebi_mono_us(&bus->store) - start_us);
         if (outcome == EBI_OUT_NONE) outcome = EBI_OUT_DONE;
         if (outcome == EBI_OUT_DONE) e->due_ms = EBI_NOT_DUE;
         if (run->called == 0) { /* the last one that matched was unsubscribed: back, untried */
@@ -7832,7 +7964,7 @@ EBI_FN int ebi_attempt(eb_bus *bus, ebi_run *run, ebi_entry *e)
         if (e->ordering_key && outcome != EBI_OUT_DONE && outcome != EBI_OUT_DEAD)
             e->alone = ebi_key_comes_back(&bus->lane, e->type);
         ebi_key_leave(&bus->lane, e, outcome == EBI_OUT_DONE || outcome == EBI_OUT_DEAD);
-        ebi_batch_adapt(bus, ebi_mono_us(&bus->store) - start_us);
+        ebi_lane_adapt(e->lane, ebi_mono_us(&bus->store) - start_us);
         urgent = ebi_outcome_push(bus, e, outcome);
     }
     run->entry = NULL;
@@ -7890,9 +8022,8 @@ EBI_FN void ebi_subs_resume(eb_bus *bus)
     ebi_sub *s;
     EBI_HELD(&bus->store);
     for (s = bus->subs.first; s; s = s->next) s->paused = 0;
-    bus->crew.show = 1;
-    if (bus->lane.claiming) bus->lane.rescan |= 1;
-    else if (bus->lane.win.parked_paused) ebi_window_lap(&bus->lane);
+    bus->alarms.show = 1;
+    if (bus->lane.claiming || bus->lane.win.parked_paused) ebi_lane_lap(&bus->lane);
 }
 
 EBI_FN void *ebi_worker_main(void *arg)
@@ -7907,7 +8038,7 @@ EBI_FN void *ebi_worker_main(void *arg)
         e = ebi_claim_start(&bus->lane);
         if (e) {
             if (bus->crew.idle > 0 && (bus->lane.claimed.head || ebi_claim_due_now(&bus->lane)))
-                ebi_cond_signal(&bus->crew.work); /* there is more: one wakes the next */
+                ebi_cond_signal(&bus->alarms.work); /* there is more: one wakes the next */
             urgent = ebi_attempt(bus, &w->run, e);
             if (w->run.lost) break;
             if (urgent) {
@@ -7919,7 +8050,7 @@ EBI_FN void *ebi_worker_main(void *arg)
             ebi_claim_some(&bus->lane);
         } else {
             bus->crew.idle++;
-            ebi_store_wait(&bus->store, &bus->crew.work, -1);
+            ebi_store_wait(&bus->store, &bus->alarms.work, -1);
             bus->crew.idle--;
         }
     }
@@ -7929,8 +8060,8 @@ EBI_FN void *ebi_worker_main(void *arg)
         bus->crew.lost--;
         if (*at) *at = w->next;
         ebi_subs_resume(bus);
-        last = --bus->life.refs == 0;
-        ebi_cond_broadcast(&bus->waiting.news);
+        last = ebi_life_refer(bus, -1);
+        ebi_alarms_news(bus);
         ebi_store_unlock(&bus->store);
         ebi_free(&a, w);
         if (last) bus->store.hooks->gone(&bus->store);
@@ -7938,8 +8069,8 @@ EBI_FN void *ebi_worker_main(void *arg)
     }
     w->ended = 1;
     bus->crew.alive--;
-    ebi_cond_broadcast(&bus->waiting.news);
-    ebi_cond_signal(&bus->crew.keeper);
+    ebi_alarms_news(bus);
+    ebi_cond_signal(&bus->alarms.keeper);
     ebi_store_unlock(&bus->store);
     return NULL;
 }
@@ -7974,17 +8105,18 @@ EBI_FN void ebi_run_lose(eb_bus *bus, ebi_run *run)
     while (*at != run) at = &(*at)->next;
     *at = run->next;
     bus->calls.running--;
-    if (run->entry->suspect) ebi_attempt_cleared(bus, 0);
+    if (run->entry->suspect) ebi_calls_solo(bus, 0);
+    if (run->entry->suspect) ebi_lane_rest(run->entry->lane, 0);
     ebi_key_leave(&bus->lane, run->entry, 0); /* who was given up no longer holds its key */
     run->lost = 1;
-    bus->lane.batch = 1;
+    ebi_lane_adapt(run->entry->lane, INT64_MAX);
     for (w = bus->crew.workers; w; w = w->next) {
         if (&w->run != run) continue;
         ebi_thread_detach(w->thread);
         bus->crew.alive--;
         bus->crew.lost++;
-        bus->crew.show = 1;
-        bus->life.refs++;
+        bus->alarms.show = 1;
+        ebi_life_refer(bus, 1);
     }
 }
 
@@ -8047,7 +8179,7 @@ EBI_FN void ebi_bus_finish(eb_bus *bus)
     EB_ASSERT(bus->life.state == EBI_STOPPING);
     ebi_store_lock(store);
     while (bus->calls.first) ebi_run_lose(bus, bus->calls.first); /* those that were given up */
-    while (bus->lane.claiming) ebi_store_wait(store, &bus->waiting.news, -1);
+    while (bus->lane.claiming) ebi_store_wait(store, &bus->alarms.news, -1);
     ebi_store_unlock(store);
     ebi_writer_enter(store); /* whatever is being born claimed is in `claimed` after this */
     ebi_writer_leave(store);
@@ -8060,9 +8192,9 @@ EBI_FN void ebi_bus_finish(eb_bus *bus)
                      ebi_error_text);
     ebi_db_close(&bus->life.owner);
     ebi_store_lock(store);
-    bus->life.state = EBI_STOPPED;
+    ebi_life_be(bus, EBI_STOPPED);
     ebi_waiters_hit(bus, 0, EB_EMPTY);
-    ebi_cond_broadcast(&bus->waiting.news);
+    ebi_alarms_news(bus);
     ebi_store_unlock(store);
 }
 
@@ -8104,11 +8236,10 @@ EBI_FN int ebi_look_outside(eb_bus *bus, int64_t until_us)
     ebi_writer_leave(store);
     if (!changed) return 1;
     ebi_store_lock(store);
-    bus->lane.win.disk_more = bus->lane.win.suspects = 1; /* the next claim finds out */
-    bus->lane.win.suspect_at = bus->lane.win.next_due_ms = 0;
+    ebi_lane_stir(&bus->lane);
     ebi_waiters_hit(bus, 0, EB_EMPTY);
-    ebi_cond_signal(&bus->crew.work);
-    ebi_cond_broadcast(&bus->waiting.news);
+    ebi_cond_signal(&bus->alarms.work);
+    ebi_alarms_news(bus);
     ebi_store_unlock(store);
     return 1;
 }
@@ -8193,7 +8324,7 @@ EBI_FN int ebi_keeper_hire(eb_bus *bus, ebi_keeper *k)
 /* Acks that found no commit to ride on. */
 EBI_FN int ebi_keeper_acks(eb_bus *bus, ebi_keeper *k)
 {
-    int64_t due_us = bus->out.retry_at_us;
+    int64_t due_us = bus->alarms.retry_at_us;
     eb_result rc;
     if (!bus->out.waiting.head) return 0;
     if (due_us == 0) due_us = bus->out.since_us + EB_ACK_DELAY_MS * 1000;
@@ -8204,7 +8335,7 @@ EBI_FN int ebi_keeper_acks(eb_bus *bus, ebi_keeper *k)
     if (rc < 0 && rc != EB_ERR_BUSY) /* a lock is said by whoever waits for it: ebi_db_locked() */
         ebi_log_note(&bus->store, EB_LOG_ERROR, "cannot record outcomes yet", ebi_error_text);
     ebi_store_lock(&bus->store);
-    if (rc == EB_ERR_BUSY && !bus->out.retry_at_us) ebi_bus_backoff(bus);
+    if (rc == EB_ERR_BUSY && !bus->alarms.retry_at_us) ebi_bus_backoff(bus);
     return 1;
 }
 
@@ -8237,8 +8368,8 @@ EBI_FN int ebi_keeper_show(eb_bus *bus, ebi_keeper *k)
 {
     ebi_req r;
     int lost = bus->crew.lost;
-    if (!bus->crew.show || bus->life.state != EBI_STARTED) return 0;
-    bus->crew.show = 0;
+    if (!bus->alarms.show || bus->life.state != EBI_STARTED) return 0;
+    bus->alarms.show = 0;
     ebi_store_unlock(&bus->store);
     ebi_req_init(&r, ebi_keeper_show_func, NULL, &lost, EB_DURABLE_NORMAL,
                  k->now_us + EBI_KEEPER_WAIT_US);
@@ -8262,20 +8393,20 @@ EBI_FN int ebi_keeper_notes(eb_bus *bus, ebi_keeper *k)
 /* A checkpoint that somebody left to us; a look for other processes' commits. */
 EBI_FN int ebi_keeper_files(eb_bus *bus, ebi_keeper *k)
 {
-    int checkpoint = bus->crew.checkpoint, looked = 1;
+    int checkpoint = bus->alarms.checkpoint, looked = 1;
     if (k->poll_us == 0) k->poll_us = ebi_add(k->now_us, ebi_us(bus->set.idle_poll_ms));
     if (bus->set.idle_poll_ms >= 0) ebi_keeper_again(k, k->poll_us);
-    if (!checkpoint && !bus->crew.look &&
+    if (!checkpoint && !bus->alarms.look &&
         (bus->set.idle_poll_ms < 0 || k->poll_us > k->now_us))
         return 0;
-    if (checkpoint) bus->crew.checkpoint = 0;
-    if (!checkpoint) bus->crew.look = 0;
+    if (checkpoint) bus->alarms.checkpoint = 0;
+    if (!checkpoint) bus->alarms.look = 0;
     if (!checkpoint) k->poll_us = 0;
     ebi_store_unlock(&bus->store);
     if (checkpoint) ebi_keeper_checkpoint(bus);
     else looked = ebi_look_outside(bus, k->now_us + EBI_KEEPER_WAIT_US);
     ebi_store_lock(&bus->store);
-    if (!looked) bus->crew.look = 1;
+    if (!looked) bus->alarms.look = 1;
     return 1;
 }
 
@@ -8283,11 +8414,11 @@ EBI_FN int ebi_keeper_files(eb_bus *bus, ebi_keeper *k)
 EBI_FN int ebi_keeper_due(eb_bus *bus, ebi_keeper *k)
 {
     int64_t wait_ms;
-    if (bus->out.retry_at_us > k->now_us) ebi_keeper_again(k, bus->out.retry_at_us);
+    if (bus->alarms.retry_at_us > k->now_us) ebi_keeper_again(k, bus->alarms.retry_at_us);
     if (ebi_window_lapping(&bus->lane.win) && bus->lane.win.lap_rest_us > k->now_us)
         ebi_keeper_again(k, bus->lane.win.lap_rest_us);
     if (bus->life.state == EBI_STARTED && bus->crew.idle > 0 && ebi_claim_due_now(&bus->lane)) {
-        ebi_cond_signal(&bus->crew.work);
+        ebi_cond_signal(&bus->alarms.work);
     } else if (bus->lane.win.next_due_ms != INT64_MAX) {
         wait_ms = bus->lane.win.next_due_ms - ebi_now_ms(&bus->store);
         if (wait_ms > 0 && wait_ms < 3600000) ebi_keeper_again(k, k->now_us + wait_ms * 1000);
@@ -8310,16 +8441,16 @@ EBI_FN void *ebi_keeper_main(void *arg)
             ebi_keeper_acks(bus, &k) || ebi_keeper_show(bus, &k) || ebi_keeper_notes(bus, &k) ||
             ebi_keeper_files(bus, &k) || ebi_keeper_due(bus, &k))
             continue;
-        bus->crew.until_us = k.next_us;
-        ebi_store_wait(store, &bus->crew.keeper, k.next_us - k.now_us);
-        bus->crew.until_us = 0;
+        bus->alarms.until_us = k.next_us;
+        ebi_store_wait(store, &bus->alarms.keeper, k.next_us - k.now_us);
+        bus->alarms.until_us = 0;
     }
     ebi_store_unlock(store);
     ebi_db_close(&bus->crew.checker);
     ebi_bus_finish(bus);
     ebi_store_lock(store);
     bus->crew.keeper_alive = 0;
-    ebi_cond_broadcast(&bus->waiting.news);
+    ebi_alarms_news(bus);
     ebi_store_unlock(store);
     return NULL;
 }
@@ -8350,8 +8481,8 @@ EBI_FN int64_t ebi_pump_next(eb_bus *bus)
 {
     int64_t now = ebi_now_ms(&bus->store);
     EBI_HELD(&bus->store);
-    if (bus->out.retry_at_us && ebi_mono_us(&bus->store) < bus->out.retry_at_us)
-        return (bus->out.retry_at_us - ebi_mono_us(&bus->store)) / 1000 + 1;
+    if (bus->alarms.retry_at_us && ebi_mono_us(&bus->store) < bus->alarms.retry_at_us)
+        return (bus->alarms.retry_at_us - ebi_mono_us(&bus->store)) / 1000 + 1;
     if (bus->lane.claimed.head || bus->lane.chained || ebi_claim_due_now(&bus->lane)) return 0;
     if (bus->lane.win.next_due_ms == INT64_MAX) return -1;
     return bus->lane.win.next_due_ms > now ? bus->lane.win.next_due_ms - now : 0;
@@ -8372,7 +8503,7 @@ EBI_FN void ebi_pump_leave(eb_bus *bus)
     bus->pump.active = 0;
     next = bus->life.state == EBI_STARTED ? ebi_pump_next(bus) : -1;
     if (next >= 0) ebi_notice(bus, ebi_add(ebi_now_ms(&bus->store), next)); /* unless it was said */
-    ebi_cond_broadcast(&bus->waiting.news);
+    ebi_alarms_news(bus);
 }
 
 /* Runs one event if one is due and the deadline (monotonic ms) is not over, or looks for some. Lock
@@ -8419,10 +8550,10 @@ EBI_FN void ebi_pump_look(eb_bus *bus, int now)
     int64_t now_us = ebi_mono_us(&bus->store);
     EBI_HELD(&bus->store);
     if (bus->life.state != EBI_STARTED) return;
-    if (!now && !bus->crew.look &&
+    if (!now && !bus->alarms.look &&
         (bus->set.idle_poll_ms < 0 || now_us - bus->pump.looked_us < ebi_us(bus->set.idle_poll_ms)))
         return;
-    bus->crew.look = 0;
+    bus->alarms.look = 0;
     bus->pump.looked_us = now_us;
     ebi_store_unlock(&bus->store);
     ebi_look_outside(bus, 0);
@@ -8468,7 +8599,7 @@ EBI_FN void ebi_pump_turn(eb_bus *bus, int64_t deadline_ms)
     EBI_HELD(&bus->store);
     ebi_pump_look(bus, 0);
     if (ebi_pump_one(bus, INT64_MAX)) {
-        if (bus->waiting.first || !bus->lane.claimed.head) ebi_pump_flush(bus);
+        if (bus->alarms.waiters || !bus->lane.claimed.head) ebi_pump_flush(bus);
         return;
     }
     ebi_pump_flush(bus);
@@ -8529,7 +8660,7 @@ EBI_FN void ebi_waiter_init(ebi_waiter *w, int64_t seq)
 }
 EBI_FN void ebi_waiter_remove(eb_bus *bus, ebi_waiter *w)
 {
-    ebi_waiter **at = &bus->waiting.first;
+    ebi_waiter **at = &bus->alarms.waiters;
     EB_ASSERT(w->seq > 0);
     while (*at && *at != w) at = &(*at)->next;
     if (*at) *at = w->next;
@@ -8588,7 +8719,7 @@ EBI_FN int ebi_drain_busy(const eb_bus *bus)
     return w->ready.head || bus->lane.claimed.head || bus->lane.chained || bus->lane.claiming ||
            bus->lane.starting.head || bus->lane.looks.head || bus->calls.running ||
            bus->calls.timed_out || bus->out.waiting.head || bus->out.taking.head ||
-           bus->waiting.saying;
+           bus->alarms.saying;
 }
 
 /* Whether an event waits for a subscription that is paused: EB_ERR_STATE and its name. Looks at
@@ -8669,11 +8800,11 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
     if (pump && (rc = ebi_pump_enter(bus)) != EB_OK) return rc;
     if (pump) bus->pump.until_us = ebi_us(deadline_ms);
     if (pump) ebi_pump_look(bus, 1);
-    bus->waiting.drainers++;
+    bus->alarms.drainers++;
     for (;;) {
         if ((rc = ebi_pump_forked(bus)) != EB_OK) break;
         if (bus->out.waiting.head && pump) ebi_pump_flush(bus);
-        if (bus->out.waiting.head && !bus->out.retry_at_us) { /* the keeper commits them now */
+        if (bus->out.waiting.head && !bus->alarms.retry_at_us) { /* the keeper commits them now */
             bus->out.since_us = 0;
             ebi_keeper_wake(bus);
         }
@@ -8696,10 +8827,10 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
         }
         bus->pump.run.called = 0;
         if (pump) ebi_pump_turn(bus, deadline_ms);
-        else ebi_store_wait(store, &bus->waiting.news, (left < 1000 ? left : 1000) * 1000);
+        else ebi_store_wait(store, &bus->alarms.news, (left < 1000 ? left : 1000) * 1000);
         if (left <= 0) late = bus->pump.run.called; /* what is due right now was still in time */
     }
-    bus->waiting.drainers--;
+    bus->alarms.drainers--;
     if (pump) ebi_pump_done(bus);
     return rc;
 }
@@ -8860,7 +8991,7 @@ EBI_FN eb_result ebi_sub_wait(eb_bus *bus, const ebi_sub *s)
     while (s->calls > 0) {
         left = deadline == INT64_MAX ? 1000 : deadline - ebi_mono_ms(&bus->store);
         if (left <= 0) return ebi_error(EB_ERR_TIMEOUT, "a call of the handler is still running");
-        ebi_clock_wait(&bus->store, &bus->waiting.news, ebi_us(left));
+        ebi_clock_wait(&bus->store, &bus->alarms.news, ebi_us(left));
     }
     return EB_OK;
 }
@@ -8949,19 +9080,19 @@ EBI_FN eb_result ebi_bus_begin(eb_bus *bus)
     }
     ebi_window_forget(&bus->lane); /* the first claims find out */
     ebi_depths_forget(bus);
-    bus->life.state = EBI_STARTED;
+    ebi_life_be(bus, EBI_STARTED);
     for (i = 0; i < bus->set.workers && ok; i++) ok = ebi_worker_start(bus);
     if (ok && bus->set.workers)
         ok = ebi_thread_start(&bus->crew.keeper_thread, ebi_keeper_main, bus) == 0;
     if (ok) {
         bus->crew.keeper_alive = bus->crew.started = bus->set.workers > 0;
     } else { /* the workers cannot have done anything: they have not had the lock */
-        bus->life.state = EBI_STARTING;
-        ebi_cond_broadcast(&bus->crew.work);
+        ebi_life_be(bus, EBI_STARTING);
+        ebi_cond_broadcast(&bus->alarms.work);
         ebi_workers_join(bus, 0);
         rc = ebi_error(EB_ERR_NOMEM, "cannot start a thread");
     }
-    ebi_cond_broadcast(&bus->waiting.news);
+    ebi_alarms_news(bus);
     ebi_store_unlock(&bus->store);
     return rc;
 }
@@ -8971,10 +9102,10 @@ EBI_FN void ebi_stop_begin(eb_bus *bus)
 {
     EBI_HELD(&bus->store);
     if (bus->life.state >= EBI_STOPPING) return;
-    bus->life.state = bus->life.state == EBI_OPEN ? EBI_STOPPED : EBI_STOPPING;
-    ebi_cond_broadcast(&bus->crew.work);
-    ebi_cond_signal(&bus->crew.keeper);
-    ebi_cond_broadcast(&bus->waiting.news);
+    ebi_life_be(bus, bus->life.state == EBI_OPEN ? EBI_STOPPED : EBI_STOPPING);
+    ebi_cond_broadcast(&bus->alarms.work);
+    ebi_cond_signal(&bus->alarms.keeper);
+    ebi_alarms_news(bus);
     ebi_waiters_hit(bus, 0, EB_EMPTY);
 }
 
@@ -8988,22 +9119,22 @@ EBI_FN eb_result ebi_stop_threads(eb_bus *bus)
         left = deadline == INT64_MAX ? -1 : deadline - ebi_mono_ms(&bus->store);
         if (left <= 0 && deadline != INT64_MAX && !bus->life.abandon) {
             bus->life.abandon = 1; /* the keeper gives up on what still runs, and finishes */
-            ebi_cond_signal(&bus->crew.keeper);
+            ebi_cond_signal(&bus->alarms.keeper);
         }
-        ebi_store_wait(&bus->store, &bus->waiting.news, left <= 0 ? -1 : ebi_us(left));
+        ebi_store_wait(&bus->store, &bus->alarms.news, left <= 0 ? -1 : ebi_us(left));
     }
     if (bus->crew.started && !bus->crew.joining) {
         bus->crew.joining = 1;
         ebi_workers_join(bus, 1);
         bus->crew.joined = 1;
-        ebi_cond_broadcast(&bus->waiting.news);
+        ebi_alarms_news(bus);
     }
     while (bus->crew.joining && !bus->crew.joined)
-        ebi_store_wait(&bus->store, &bus->waiting.news, -1);
+        ebi_store_wait(&bus->store, &bus->alarms.news, -1);
     while (bus->crew.lost > 0 && !bus->life.abandon) { /* those that timed out before */
         left = deadline == INT64_MAX ? 1000 : deadline - ebi_mono_ms(&bus->store);
         if (left <= 0) bus->life.abandon = 1;
-        else ebi_store_wait(&bus->store, &bus->waiting.news, ebi_us(left));
+        else ebi_store_wait(&bus->store, &bus->alarms.news, ebi_us(left));
     }
     if (bus->crew.lost > 0)
         return ebi_error(EB_ERR_TIMEOUT, "%d handlers are still running", bus->crew.lost);
@@ -9018,7 +9149,7 @@ EBI_FN eb_result ebi_stop_pump(eb_bus *bus)
     while (bus->life.state != EBI_STOPPED && bus->pump.active) {
         left = deadline == INT64_MAX ? 1000 : deadline - ebi_mono_ms(&bus->store);
         if (left <= 0) return ebi_error(EB_ERR_TIMEOUT, "a thread is still pumping");
-        ebi_clock_wait(&bus->store, &bus->waiting.news, ebi_us(left));
+        ebi_clock_wait(&bus->store, &bus->alarms.news, ebi_us(left));
     }
     if (bus->life.state == EBI_STOPPED) return EB_OK;
     bus->pump.active = 1;
@@ -9046,9 +9177,9 @@ EBI_FN void ebi_bus_free(eb_bus *bus)
     ebi_types_clear(&bus->store, &bus->figures.unmatched_types);
     if (bus->set.policy.schedule_ms) ebi_free(&a, bus->set.policy.schedule_ms);
     ebi_free(&a, bus->subs.by_type);
-    if (bus->crew.conds > 0) ebi_cond_fini(&bus->crew.work);
-    if (bus->crew.conds > 1) ebi_cond_fini(&bus->crew.keeper);
-    if (bus->crew.conds > 2) ebi_cond_fini(&bus->waiting.news);
+    if (bus->alarms.conds > 0) ebi_cond_fini(&bus->alarms.work);
+    if (bus->alarms.conds > 1) ebi_cond_fini(&bus->alarms.keeper);
+    if (bus->alarms.conds > 2) ebi_cond_fini(&bus->alarms.news);
     ebi_store_fini(&bus->store);
     ebi_free(&a, bus);
 }
@@ -9334,14 +9465,13 @@ EBI_FN void ebi_dlq_after(eb_store *store, void *arg, eb_result rc)
     const ebi_dlq *d = (const ebi_dlq *)arg;
     eb_bus *bus = ebi_bus_of(store);
     if (rc != EB_OK || !bus) return;
-    bus->cap.live += d->revived;
+    ebi_figures_live(bus, d->revived);
     if (d->moved) ebi_key_revoke(&bus->lane, d->moved);
-    bus->lane.win.suspects = 1; /* one may have come to the head of its key */
-    bus->lane.win.suspect_at = 0;
+    ebi_lane_suspects(&bus->lane);
     ebi_waiters_hit(bus, 0, EB_EMPTY);
-    ebi_due_at(bus, 0);
-    ebi_cond_signal(&bus->crew.work);
-    ebi_cond_broadcast(&bus->waiting.news);
+    ebi_lane_due(&bus->lane, 0);
+    ebi_cond_signal(&bus->alarms.work);
+    ebi_alarms_news(bus);
 }
 
 /* A new life for one dead event, if it is dead still. */
@@ -9801,11 +9931,11 @@ EB_API eb_result eb_open(eb_bus **out, const eb_options *options)
         bus->store.allocator = allocator;
         bus->store.logger = logger;
         bus->life.refs = bus->lane.batch = 1;
-        bus->lane.win.next_due_ms = bus->pump.told_ms = INT64_MAX;
-        bus->crew.conds += ebi_cond_init(&bus->crew.work) == 0;
-        if (bus->crew.conds == 1) bus->crew.conds += ebi_cond_init(&bus->crew.keeper) == 0;
-        if (bus->crew.conds == 2) bus->crew.conds += ebi_cond_init(&bus->waiting.news) == 0;
-        if (bus->crew.conds < 3) rc = ebi_error(EB_ERR_NOMEM, "cannot make a condition");
+        bus->lane.win.next_due_ms = bus->alarms.told_ms = INT64_MAX;
+        bus->alarms.conds += ebi_cond_init(&bus->alarms.work) == 0;
+        if (bus->alarms.conds == 1) bus->alarms.conds += ebi_cond_init(&bus->alarms.keeper) == 0;
+        if (bus->alarms.conds == 2) bus->alarms.conds += ebi_cond_init(&bus->alarms.news) == 0;
+        if (bus->alarms.conds < 3) rc = ebi_error(EB_ERR_NOMEM, "cannot make a condition");
         if (rc == EB_OK) rc = ebi_bus_options(bus, options);
         if (rc == EB_OK) rc = ebi_store_init(&bus->store, options, 1);
         if (rc == EB_OK) ebi_bus_limit_payload(bus);
@@ -9830,7 +9960,7 @@ EB_API eb_result eb_start(eb_bus *bus)
     if (bus->life.state >= EBI_STOPPING) rc = ebi_error(EB_ERR_SHUTDOWN, "the bus is shut down");
     else if (bus->life.state != EBI_OPEN)
         rc = ebi_error(EB_ERR_STATE, "the bus is started already");
-    else bus->life.state = EBI_STARTING;
+    else ebi_life_be(bus, EBI_STARTING);
     ebi_store_unlock(&bus->store);
     if (rc != EB_OK) return rc;
     rc = ebi_owner_lock(&bus->store, &bus->life.owner, 0);
@@ -9844,8 +9974,8 @@ EB_API eb_result eb_start(eb_bus *bus)
     }
     ebi_db_close(&bus->life.owner);
     ebi_store_lock(&bus->store);
-    bus->life.state = bus->life.state == EBI_STARTING ? EBI_OPEN : EBI_STOPPED;
-    ebi_cond_broadcast(&bus->waiting.news);
+    ebi_life_be(bus, bus->life.state == EBI_STARTING ? EBI_OPEN : EBI_STOPPED);
+    ebi_alarms_news(bus);
     ebi_store_unlock(&bus->store);
     return rc;
 }
@@ -9858,7 +9988,7 @@ EB_API eb_result eb_shutdown(eb_bus *bus)
     if (ebi_inside(bus)) {
         ebi_stop_begin(bus);
     } else {
-        while (bus->life.state == EBI_STARTING) ebi_store_wait(&bus->store, &bus->waiting.news, -1);
+        while (bus->life.state == EBI_STARTING) ebi_store_wait(&bus->store, &bus->alarms.news, -1);
         ebi_stop_begin(bus);
         rc = bus->set.workers ? ebi_stop_threads(bus) : ebi_stop_pump(bus);
     }
@@ -9888,7 +10018,7 @@ EB_API void eb_destroy(eb_bus *bus)
     ebi_db_close(&store->writer);
     ebi_writer_leave(store);
     ebi_store_lock(store);
-    last = --bus->life.refs == 0;
+    last = ebi_life_refer(bus, -1);
     ebi_store_unlock(store);
     if (last) ebi_bus_free(bus);
 }
@@ -9897,8 +10027,8 @@ EB_API void eb_wake(eb_bus *bus)
 {
     if (ebi_bus_check(bus) != EB_OK) return;
     ebi_store_lock(&bus->store);
-    bus->crew.look = 1;
-    ebi_cond_signal(&bus->crew.keeper);
+    bus->alarms.look = 1;
+    ebi_cond_signal(&bus->alarms.keeper);
     ebi_store_unlock(&bus->store);
 }
 
@@ -9917,8 +10047,7 @@ EB_API eb_result eb_pump(eb_bus *bus, int64_t budget_ms, int64_t *next_ms)
     if (rc == EB_OK) {
         rc = ebi_pump_some(bus, ebi_deadline(&bus->store, budget_ms));
         next = ebi_pump_next(bus);
-        bus->pump.told_ms = next < 0 ? INT64_MAX : ebi_add(ebi_now_ms(&bus->store), next);
-        bus->pump.notice = 0;
+        ebi_alarms_told(bus, next < 0 ? INT64_MAX : ebi_add(ebi_now_ms(&bus->store), next));
         if (next_ms) *next_ms = next;
         ebi_pump_leave(bus);
     }
@@ -10009,8 +10138,8 @@ EB_API eb_result eb_wait(eb_bus *bus, const char *id, int64_t timeout_ms)
     if (ebi_inside(bus)) rc = ebi_error(EB_ERR_STATE, "not inside a handler or logger");
     else if (pump) rc = ebi_pump_enter(bus);
     if (rc == EB_OK) {
-        w.next = bus->waiting.first;
-        bus->waiting.first = &w;
+        w.next = bus->alarms.waiters;
+        bus->alarms.waiters = &w;
         if (bus->out.waiting.head && pump) ebi_pump_flush(bus);
         w.hit = 1; /* it may be over */
         if (pump) bus->pump.until_us = ebi_us(ebi_deadline(&bus->store, timeout_ms));

@@ -1058,7 +1058,7 @@ TEST taken_away_while_its_handler_runs(int how, int fail)
         P_EQ(p_rows(path, "status = 'dlq'"), f_stats.dlq);                                         \
     } while (0)
 
-static int agreed; /* calls in which the figures were the rows */
+static int agreed, disagreed; /* calls in which the figures were the rows, and not */
 static eb_result looks_at_the_figures(eb_delivery *d, void *user)
 {
     const char *path = (const char *)user;
@@ -1068,6 +1068,7 @@ static eb_result looks_at_the_figures(eb_delivery *d, void *user)
         s.pending == p_rows(path, "status = 'pending'") &&
         s.done == p_rows(path, "status = 'done'") && s.dlq == p_rows(path, "status = 'dlq'"))
         agreed++;
+    else disagreed++;
     return EB_OK;
 }
 
@@ -1127,6 +1128,171 @@ TEST figures_are_the_rows_in_every_state(void)
     P_EQ(2, stats.done);
     P_EQ(1, stats.pending);
     P_EQ(6, stats.last_seq);
+    eb_store_close(store);
+    eb_destroy(bus);
+    PASS();
+}
+
+/* A bus that another one publishes beside, on the same clock; never started. */
+static eb_bus *publisher(const char *path)
+{
+    t_time keep = now;
+    eb_options o = world_options(path);
+    eb_bus *bus;
+    now = keep;
+    o.node_id = "node-2";
+    bus = t_open(&o);
+    return bus;
+}
+
+/* The bus keeps its figures in memory while nobody else writes: whoever does, they are right at
+** once, and again after what the bus itself does next. */
+TEST figures_of_a_bus_are_right_when_others_write(void)
+{
+    static const char *const by_hand[] = {
+        "UPDATE events SET status = 'pending' WHERE status = 'dlq' AND type = 'bad1'",
+        "UPDATE events SET status = 'pending' WHERE status = 'done' AND type = 'ok1'",
+        "UPDATE events SET status = 'pending' WHERE status = 'processing' AND type = 'wait1'",
+        "UPDATE events SET status = 'processing' WHERE status = 'pending' AND type = 'kept1'",
+        "UPDATE events SET status = 'dlq' WHERE status = 'pending' AND type = 'kept2'",
+        "UPDATE events SET status = 'dlq' WHERE status = 'processing' AND type = 'wait2'",
+        "UPDATE events SET status = status"};
+    static const char *const types[] = {"ok1",   "ok2",   "bad1",  "bad2",  "bad3",
+                                        "wait1", "wait2", "kept1", "kept2", "kept3"};
+    const char *path = t_path("others");
+    eb_bus *bus = world(path), *other = publisher(path);
+    eb_store *store = beside(path), *own = eb_bus_store(bus);
+    eb_stats stats;
+    eb_id id[10];
+    size_t i;
+    for (i = 0; i < 10; i++) id[i] = post(bus, types[i], NULL);
+    FIGURES_AGREE(own);
+    FIGURES_AGREE(own); /* from memory now */
+    T_OK(eb_dlq_retry(store, id[2].str, NULL));
+    FIGURES_AGREE(own);
+    T_OK(eb_pump(bus, EB_NONE, NULL));
+    FIGURES_AGREE(own);
+    T_OK(eb_post(other, "ok", NULL, NULL));
+    FIGURES_AGREE(own);
+    T_OK(eb_post(other, "kept", NULL, NULL));
+    T_OK(eb_post(bus, "ok", NULL, NULL)); /* nobody asks in between */
+    T_OK(eb_dlq_retry(own, id[3].str, NULL));
+    FIGURES_AGREE(own);
+    T_OK(eb_pump(bus, 0, NULL));
+    FIGURES_AGREE(own);
+    T_OK(eb_pump(bus, EB_NONE, NULL));
+    FIGURES_AGREE(own);
+    for (i = 0; i < sizeof by_hand / sizeof *by_hand; i++) {
+        P_EQ(SQLITE_OK, t_sql(path, by_hand[i], NULL, 0));
+        FIGURES_AGREE(own);
+        FIGURES_AGREE(own);
+    }
+    T_OK(eb_pump(bus, EB_NONE, NULL));
+    FIGURES_AGREE(own);
+    T_OK(eb_dlq_move(store, id[9].str, NULL));
+    FIGURES_AGREE(own);
+    T_OK(eb_dlq_retry_all(store, NULL, NULL));
+    FIGURES_AGREE(own);
+    T_OK(eb_pump(bus, EB_NONE, NULL));
+    FIGURES_AGREE(own);
+    T_OK(eb_dlq_purge(store, 0, NULL));
+    FIGURES_AGREE(own);
+    T_OK(eb_dlq_purge_dead(own, 0, NULL));
+    FIGURES_AGREE(own);
+    T_OK(eb_stats_get(own, &stats));
+    P_EQ(13, stats.last_seq);
+    eb_destroy(other);
+    eb_store_close(store);
+    eb_destroy(bus);
+    PASS();
+}
+
+/* A chain of random steps, by the bus and by others; after about every second one it is asked. */
+static uint32_t luck;
+static int up_to(int n) /* 0 to n - 1 */
+{
+    luck = luck * 1664525 + 1013904223;
+    return (int)((luck >> 8) % (uint32_t)n);
+}
+
+static eb_result naps(eb_delivery *d, void *user)
+{
+    (void)user;
+    return eb_snooze(d, 1000);
+}
+
+/* Some event of this state; "" if there is none. */
+static const char *some(const char *path, const char *status, char *buf, size_t cap)
+{
+    char sql[200];
+    snprintf(sql, sizeof sql, "SELECT id FROM events WHERE status = '%s' ORDER BY seq * %d %% 97",
+             status, 1 + up_to(50));
+    return t_sql_text(path, sql, buf, cap);
+}
+
+/* One step; store: the bus's own or another one. */
+static void figure_step(const char *path, eb_bus *bus, eb_bus *other, eb_store *store)
+{
+    static const char *const types[] = {"ok", "bad", "wait", "kept", "nap"};
+    static const char *const states[] = {"pending", "processing", "done", "dlq"};
+    static int64_t count;
+    char id[40], sql[200];
+    eb_message m[3];
+    size_t i;
+    switch (up_to(12)) {
+    case 0:
+    case 1:
+        memset(m, 0, sizeof m);
+        for (i = 0; i < 3; i++) {
+            m[i].type = types[up_to(5)];
+            m[i].ordering_key = up_to(3) ? NULL : "k";
+            m[i].delay_ms = up_to(4) ? 0 : 1000;
+            m[i].idempotency_key = up_to(3) ? NULL : m[i].type;
+        }
+        T_MUST(eb_send(up_to(3) ? bus : other, m, (size_t)up_to(4), NULL) >= 0);
+        break;
+    case 2:
+    case 3: T_MUST(eb_pump(bus, 0, NULL) == EB_OK); break;
+    case 4: T_MUST(eb_pump(bus, EB_NONE, NULL) == EB_OK); break;
+    case 5: t_advance(&now, up_to(2) ? 1000 : 3600000); break;
+    case 6: eb_dlq_retry(store, some(path, "dlq", id, sizeof id), NULL); break;
+    case 7: if (up_to(3) == 0) T_MUST(eb_dlq_retry_all(store, NULL, &count) == EB_OK); break;
+    case 8: eb_dlq_move(store, some(path, states[up_to(2)], id, sizeof id), NULL); break;
+    case 9: if (up_to(4) == 0) T_MUST(eb_dlq_purge(store, 0, &count) == EB_OK); break;
+    default: /* an operator; some of it is refused */
+        snprintf(sql, sizeof sql, "UPDATE events SET status = '%s' WHERE id = '%s'",
+                 states[up_to(4)], some(path, states[up_to(4)], id, sizeof id));
+        t_sql(path, sql, NULL, 0);
+    }
+}
+
+TEST figures_of_a_bus_are_the_rows_whatever_happens(int seed)
+{
+    const char *path = t_path("figure-steps");
+    eb_options o = world_options(path);
+    eb_bus *bus, *other;
+    eb_store *store;
+    char words[400];
+    int i;
+    snprintf(words, sizeof words, "%s", path);
+    luck = (uint32_t)seed * 7919;
+    o.on_unmatched = seed % 3;
+    bus = world_open(&o);
+    other = publisher(path);
+    store = beside(path);
+    T_OK(eb_subscribe(bus, "nap", naps, NULL, NULL, NULL));
+    T_OK(eb_subscribe(bus, "ok", looks_at_the_figures, words, NULL, NULL));
+    agreed = calls = 0;
+    for (i = 0; i < 150; i++) {
+        figure_step(path, bus, other, up_to(2) ? store : eb_bus_store(bus));
+        if (up_to(2)) FIGURES_AGREE(eb_bus_store(bus));
+        if (up_to(8) == 0) FIGURES_AGREE(store);
+    }
+    T_OK(eb_pump(bus, EB_NONE, NULL));
+    FIGURES_AGREE(eb_bus_store(bus));
+    ASSERT(agreed > 0);
+    P_EQ(0, disagreed);
+    eb_destroy(other);
     eb_store_close(store);
     eb_destroy(bus);
     PASS();
@@ -1616,7 +1782,15 @@ SUITE(dead_letters)
 
 SUITE(figures)
 {
+    char suffix[20];
+    int seed;
     RUN_TEST(figures_are_the_rows_in_every_state);
+    RUN_TEST(figures_of_a_bus_are_right_when_others_write);
+    for (seed = 1; seed <= 6; seed++) {
+        snprintf(suffix, sizeof suffix, "seed_%d", seed);
+        greatest_set_test_suffix(suffix);
+        RUN_TESTp(figures_of_a_bus_are_the_rows_whatever_happens, seed);
+    }
     RUN_TEST(bus_counts_what_it_did_and_a_store_did_nothing);
 }
 

@@ -274,7 +274,7 @@ TEST claim_does_not_overlook_what_was_published_meanwhile(void)
     ebi_store_lock(&bus->store);
     bus->lane.win.disk_more = 0;
     bus->lane.win.next_due_ms = 0; /* something may be due */
-    ebi_cond_signal(&bus->crew.work);
+    ebi_cond_signal(&bus->alarms.work);
     ebi_store_unlock(&bus->store);
     while (t_queued(bus) < 2) sched_yield();
     ebi_writer_leave(&bus->store);
@@ -328,7 +328,7 @@ TEST event_claimed_in_the_commit_that_stores_it_is_there_once(void)
     while (t_queued(bus) < 1) sched_yield();
     ebi_store_lock(&bus->store);
     bus->lane.win.disk_more = 1;
-    ebi_cond_signal(&bus->crew.work);
+    ebi_cond_signal(&bus->alarms.work);
     ebi_store_unlock(&bus->store);
     while (t_queued(bus) < 2) sched_yield();
     ebi_writer_leave(&bus->store);

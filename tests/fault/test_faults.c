@@ -209,7 +209,7 @@ TEST shared_commit_is_synced_if_one_of_it_must_be(int claim_first)
         if ((i == 0) == claim_first) {
             ebi_store_lock(&bus->store);
             bus->lane.win.next_due_ms = 0; /* something may be due: the worker claims */
-            ebi_cond_signal(&bus->crew.work);
+            ebi_cond_signal(&bus->alarms.work);
             ebi_store_unlock(&bus->store);
         } else {
             T_MUST(ebi_thread_start(&poster, post_one, bus) == 0);
