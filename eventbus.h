@@ -5491,6 +5491,33 @@ EBI_FN int ebi_claim_mark(ebi_lane *lane, int64_t seq)
     return rc;
 }
 
+/* How an event stands: everybody who asks the file asks this. */
+enum { EBI_STAND_UNKNOWN, EBI_STAND_LIVE, EBI_STAND_DEAD, EBI_STAND_DONE };
+typedef struct ebi_stand {
+    int state, pending; /* pending: its status, if it is live */
+} ebi_stand;
+
+/* SQLite's result; an id that is another event's is unknown. */
+EBI_FN int ebi_stand_look(eb_store *store, ebi_db *db, int64_t seq, const char *id, ebi_stand *out)
+{
+    sqlite3_stmt *s = ebi_db_stmt(store, db, EBI_SQL_STATE);
+    const char *stored;
+    int rc;
+    memset(out, 0, sizeof *out);
+    if (!s) return ebi_db_code(db);
+    sqlite3_bind_int64(s, 1, seq);
+    rc = sqlite3_step(s);
+    stored = rc == SQLITE_ROW ? ebi_column(s, 0) : NULL;
+    if (stored && strcmp(stored, id) == 0) {
+        out->pending = ebi_status_of(ebi_column(s, 1)) == EB_PENDING;
+        out->state = sqlite3_column_type(s, 1) != SQLITE_NULL ? EBI_STAND_LIVE
+                     : sqlite3_column_int(s, 2)               ? EBI_STAND_DEAD
+                                                              : EBI_STAND_DONE;
+    }
+    sqlite3_reset(s);
+    return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
+}
+
 /* ===========================================================================
 ** >>outcomes   How a claim ends, on disk                           [private]
 ** ========================================================================
@@ -8621,32 +8648,19 @@ EBI_FN void ebi_pump_turn(eb_bus *bus, int64_t deadline_ms)
 ** eb_wait and eb_publish wait for one event, eb_drain for all. They look at the file when something
 ** has happened, and once per idle poll: an event may end in another process. */
 
-/* The state of event seq with this id: EB_OK done, EB_DEAD, EB_EMPTY still alive, or an error. */
+/* How event seq with this id stands: EB_OK done, EB_DEAD, EB_EMPTY still alive, or an error. No lock
+** held. */
 EBI_FN eb_result ebi_wait_look(eb_bus *bus, int64_t seq, const char *id)
 {
+    static const eb_result means[] = {EB_ERR_NOT_FOUND, EB_EMPTY, EB_DEAD, EB_OK};
     eb_store *store = &bus->store;
+    ebi_stand stand;
     ebi_db *db;
-    sqlite3_stmt *s;
-    const char *stored;
     eb_result rc = ebi_reader_enter(store, &db);
-    int code;
-    if (rc == EB_OK) {
-        s = ebi_db_stmt(store, db, EBI_SQL_STATE);
-        if (s) sqlite3_bind_int64(s, 1, seq);
-        code = s ? sqlite3_step(s) : ebi_db_code(db);
-        if (code == SQLITE_ROW) {
-            stored = ebi_column(s, 0);
-            if (!stored || strcmp(stored, id) != 0) rc = EB_ERR_NOT_FOUND;
-            else if (sqlite3_column_type(s, 1) != SQLITE_NULL) rc = EB_EMPTY;
-            else if (sqlite3_column_int(s, 2)) rc = EB_DEAD;
-        } else if (code == SQLITE_DONE) {
-            rc = EB_ERR_NOT_FOUND;
-        } else {
-            rc = ebi_db_error(db, code, "looking for an event");
-        }
-        sqlite3_reset(s);
-        if (rc == EB_ERR_NOT_FOUND) ebi_error(rc, "no event %s", id);
-    }
+    int code = rc == EB_OK ? ebi_stand_look(store, db, seq, id, &stand) : SQLITE_OK;
+    if (code != SQLITE_OK) rc = ebi_db_error(db, code, "looking for an event");
+    else if (rc == EB_OK) rc = means[stand.state];
+    if (rc == EB_ERR_NOT_FOUND) ebi_error(rc, "no event %s", id);
     ebi_reader_leave(store, db);
     return rc;
 }
@@ -9493,44 +9507,27 @@ EBI_FN int ebi_dlq_retry_row(eb_store *store, int64_t seq, int64_t *revived)
     return rc == SQLITE_OK ? ebi_step_seq(store, EBI_SQL_DLQ_DELETE, seq) : rc;
 }
 
-/* 0 unknown, 1 live, 2 dead, 3 done; -1: SQLite failed. *pending: its status, if it is live. */
-EBI_FN int ebi_state_of(eb_store *store, int64_t seq, const char *id, int *pending)
-{
-    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_STATE);
-    const char *stored;
-    int rc, state = 0;
-    if (!s) return -1;
-    sqlite3_bind_int64(s, 1, seq);
-    rc = sqlite3_step(s);
-    if (rc == SQLITE_ROW) {
-        stored = ebi_column(s, 0);
-        if (stored && strcmp(stored, id) == 0)
-            state = sqlite3_column_type(s, 1) != SQLITE_NULL ? 1 : sqlite3_column_int(s, 2) ? 2 : 3;
-        if (pending) *pending = ebi_status_of(ebi_column(s, 1)) == EB_PENDING;
-    }
-    sqlite3_reset(s);
-    return rc == SQLITE_ROW || rc == SQLITE_DONE ? state : -1;
-}
-
-/* Finds the event of d->id in the state that is wanted, or says why not. */
+/* Finds the event of d->id as it is wanted, or says why not. Inside the transaction. */
 EBI_FN eb_result ebi_dlq_find(eb_store *store, ebi_dlq *d, int wanted)
 {
-    int state = d->seq > 0 ? ebi_state_of(store, d->seq, d->id, &d->pending) : 0;
-    EB_ASSERT(wanted == 1 || wanted == 2);
-    if (state < 0)
-        return ebi_writer_error(store, ebi_db_code(&store->writer),
-                                "looking for an event");
-    if (state == 0 || d->subscription) return ebi_error(EB_ERR_NOT_FOUND, "no event %s", d->id);
-    if (state != wanted)
-        return ebi_error(EB_ERR_STATE, "event %s is %s", d->id,
-                         state == 1 ? "still live" : state == 2 ? "dead already" : "done");
-    return EB_OK;
+    static const char *const words[] = {"unknown", "still live", "dead already", "done"};
+    ebi_stand stand;
+    int rc = SQLITE_OK;
+    EB_ASSERT(wanted == EBI_STAND_LIVE || wanted == EBI_STAND_DEAD);
+    memset(&stand, 0, sizeof stand);
+    if (d->seq > 0) rc = ebi_stand_look(store, &store->writer, d->seq, d->id, &stand);
+    if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "looking for an event");
+    if (stand.state == EBI_STAND_UNKNOWN || d->subscription)
+        return ebi_error(EB_ERR_NOT_FOUND, "no event %s", d->id);
+    d->pending = stand.pending;
+    if (stand.state == wanted) return EB_OK;
+    return ebi_error(EB_ERR_STATE, "event %s is %s", d->id, words[stand.state]);
 }
 
 EBI_FN eb_result ebi_dlq_retry_func(eb_store *store, void *arg)
 {
     ebi_dlq *d = (ebi_dlq *)arg;
-    eb_result result = ebi_dlq_find(store, d, 2);
+    eb_result result = ebi_dlq_find(store, d, EBI_STAND_DEAD);
     int rc;
     if (result != EB_OK) return result;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
@@ -9543,7 +9540,7 @@ EBI_FN eb_result ebi_dlq_move_func(eb_store *store, void *arg)
 {
     ebi_dlq *d = (ebi_dlq *)arg;
     char now[EBI_TIME_LEN + 1];
-    eb_result result = ebi_dlq_find(store, d, 1);
+    eb_result result = ebi_dlq_find(store, d, EBI_STAND_LIVE);
     ebi_end end;
     int rc, changed;
     d->revived = d->moved = 0;
