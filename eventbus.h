@@ -2569,6 +2569,13 @@ EBI_FN void ebi_bind_text(sqlite3_stmt *s, int i, const char *text)
     else sqlite3_bind_null(s, i);
 }
 
+/* A number, or NULL for 0: what is not there. */
+EBI_FN void ebi_bind_some(sqlite3_stmt *s, int i, int64_t value)
+{
+    if (value) sqlite3_bind_int64(s, i, value);
+    else sqlite3_bind_null(s, i);
+}
+
 /* Runs a statement that returns no row. The result is SQLite's. */
 EBI_FN int ebi_db_step(sqlite3_stmt *s)
 {
@@ -5743,8 +5750,16 @@ EBI_FN int ebi_outcome_push(eb_bus *bus, ebi_entry *e, int outcome)
 ** ========================================================================
 ** Checked before anything is copied or written. Pure, but for the limits of the bus. */
 
-/* How a new event starts its life; none: its idempotency key was known. */
+/* How a new event starts its life; NONE: its idempotency key was known. */
 enum { EBI_BORN_NONE, EBI_BORN_PENDING, EBI_BORN_CLAIMED, EBI_BORN_DONE, EBI_BORN_DEAD };
+
+typedef struct ebi_birth {
+    int kind;              /* EBI_BORN_... */
+    int counted, attempts; /* of its claim: it spends an attempt; of so many */
+    int64_t seq, due_ms;   /* due_ms 0: at once */
+    int64_t born, token;   /* the start that it was published in, 0: none; 0: not claimed */
+    char now[EBI_TIME_LEN + 1];
+} ebi_birth;
 
 typedef struct ebi_slot {
     ebi_entry *entry; /* NULL: it will be read from disk if need be */
@@ -5972,42 +5987,49 @@ EBI_FN eb_result ebi_publish_refused(eb_bus *bus, const ebi_publish *p, int64_t 
 ** event_log is only appended to, in order of seq: SQLite has one writer, so a lower seq never
 ** commits after a higher one. */
 
-/* How an event begins: claimed if a worker is idle and would take it next; finished if nobody
-** matches and the policy says so. `counted` says whether the claim spends an attempt. Takes the
-** lock. */
-EBI_FN int ebi_publish_birth(eb_bus *bus, const eb_message *m, int64_t seq, int64_t due,
-                             int *attempts, int *counted, int64_t *born)
+/* Whether a worker would take event seq next, so that it may be born claimed: one is idle, and
+** there is room in its batch beside what others in this commit were born with (reserved); nothing
+** is ready before it, no claim is under way that may take something before it, nothing on disk is
+** unread or a suspect, none of these runs alone; and it comes right behind the cursor. Lock held.
+*/
+EBI_FN int ebi_lane_would_take(const ebi_lane *lane, int64_t seq)
 {
-    int birth = EBI_BORN_PENDING, match;
-    ebi_store_lock(&bus->store);
-    *attempts = 1;
-    *counted = bus->lane.batch == 1;
-    *born = bus->life.state == EBI_STARTED ? bus->life.incarnation : 0;
-    if (bus->life.state == EBI_STARTED && due == 0) {
-        const ebi_window *w = &bus->lane.win;
-        match = ebi_subs_match(&bus->subs, m->type, attempts);
-        if (match == EBI_MATCH_NONE) {
-            if (bus->set.on_unmatched == EB_UNMATCHED_DONE) birth = EBI_BORN_DONE;
-            if (bus->set.on_unmatched == EB_UNMATCHED_DLQ) birth = EBI_BORN_DEAD;
-        } else if (match == EBI_MATCH_YES && !m->ordering_key && !bus->calls.solo &&
-                   !w->ready.head &&
-                   !bus->lane.claiming && !w->disk_more && !w->suspects &&
-                   w->cursor == seq - 1 - bus->lane.reserved &&
-                   bus->lane.reserved + bus->lane.claimed.count <
-                       bus->lane.batch * bus->crew.idle) {
-            birth = EBI_BORN_CLAIMED;
-        }
-    }
-    ebi_store_unlock(&bus->store);
-    return birth;
+    const eb_bus *bus = lane->bus;
+    const ebi_window *w = &lane->win;
+    EBI_HELD(&bus->store);
+    return lane->reserved + lane->claimed.count < lane->batch * bus->crew.idle && !w->ready.head &&
+           !lane->claiming && !w->disk_more && !w->suspects && !bus->calls.solo &&
+           w->cursor == seq - 1 - lane->reserved;
 }
 
-EBI_FN int ebi_publish_log_row(eb_store *store, const eb_message *m, int64_t seq, const eb_id *id,
-                               int64_t due, const char *now)
+/* How it begins: finished if nobody matches and the policy says so, claimed if a worker would take
+** it, else pending. b->seq and due_ms are given. Takes the lock. */
+EBI_FN void ebi_publish_birth(eb_bus *bus, const eb_message *m, int copied, ebi_birth *b)
+{
+    int match;
+    ebi_store_lock(&bus->store);
+    b->kind = EBI_BORN_PENDING;
+    b->counted = bus->lane.batch == 1;
+    b->born = bus->life.state == EBI_STARTED ? bus->life.incarnation : 0;
+    match = ebi_subs_match(&bus->subs, m->type, &b->attempts);
+    if (b->born && b->due_ms == 0 && match == EBI_MATCH_NONE) {
+        if (bus->set.on_unmatched == EB_UNMATCHED_DONE) b->kind = EBI_BORN_DONE;
+        if (bus->set.on_unmatched == EB_UNMATCHED_DLQ) b->kind = EBI_BORN_DEAD;
+    } else if (b->born && b->due_ms == 0 && match == EBI_MATCH_YES && !m->ordering_key && copied &&
+               ebi_lane_would_take(&bus->lane, b->seq)) {
+        b->kind = EBI_BORN_CLAIMED;
+        ebi_lane_reserve(&bus->lane, 1);
+    }
+    ebi_store_unlock(&bus->store);
+    b->token = b->kind == EBI_BORN_CLAIMED ? ebi_lead_token(bus) : 0;
+}
+
+EBI_FN int ebi_publish_log_row(eb_store *store, const eb_message *m, const eb_id *id,
+                               const ebi_birth *b)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_LOG_INSERT);
     if (!s) return ebi_db_code(&store->writer);
-    sqlite3_bind_int64(s, 1, seq);
+    sqlite3_bind_int64(s, 1, b->seq);
     sqlite3_bind_text(s, 2, id->str, 36, SQLITE_STATIC);
     ebi_bind_text(s, 3, m->type);
     sqlite3_bind_text64(s, 4, m->payload ? m->payload : "null", ebi_payload_len(m), SQLITE_STATIC,
@@ -6016,34 +6038,25 @@ EBI_FN int ebi_publish_log_row(eb_store *store, const eb_message *m, int64_t seq
     ebi_bind_text(s, 6, m->ordering_key);
     ebi_bind_text(s, 7, m->idempotency_key);
     ebi_bind_text(s, 8, store->node_id);
-    if (due) sqlite3_bind_int64(s, 9, due);
-    else sqlite3_bind_null(s, 9);
-    sqlite3_bind_text(s, 10, now, EBI_TIME_LEN, SQLITE_STATIC);
+    ebi_bind_some(s, 9, b->due_ms);
+    sqlite3_bind_text(s, 10, b->now, EBI_TIME_LEN, SQLITE_STATIC);
     return ebi_db_step(s);
 }
 
-/* The live row. token 0: pending. */
-EBI_FN int ebi_publish_live_row(eb_bus *bus, const eb_message *m, int64_t seq, int64_t due,
-                                int64_t born, int64_t token, int counted, int attempts,
-                                const char *now)
+EBI_FN int ebi_publish_live_row(eb_store *store, const eb_message *m, const ebi_birth *b)
 {
-    eb_store *store = &bus->store;
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_LIVE_INSERT);
     if (!s) return ebi_db_code(&store->writer);
-    sqlite3_bind_int64(s, 1, seq);
-    ebi_bind_text(s, 2, token ? "processing" : "pending");
-    sqlite3_bind_int(s, 3, token && counted ? 1 : 0);
-    if (token) sqlite3_bind_int(s, 4, attempts);
-    else sqlite3_bind_null(s, 4);
-    if (born) sqlite3_bind_int64(s, 5, born);
-    else sqlite3_bind_null(s, 5);
-    if (due) sqlite3_bind_int64(s, 6, due);
-    else sqlite3_bind_null(s, 6);
-    ebi_bind_text(s, 7, token ? store->node_id : NULL);
-    if (token) sqlite3_bind_int64(s, 8, token);
-    else sqlite3_bind_null(s, 8);
+    sqlite3_bind_int64(s, 1, b->seq);
+    ebi_bind_text(s, 2, b->token ? "processing" : "pending");
+    sqlite3_bind_int(s, 3, b->token && b->counted ? 1 : 0);
+    ebi_bind_some(s, 4, b->token ? b->attempts : 0);
+    ebi_bind_some(s, 5, b->born);
+    ebi_bind_some(s, 6, b->due_ms);
+    ebi_bind_text(s, 7, b->token ? store->node_id : NULL);
+    ebi_bind_some(s, 8, b->token);
     ebi_bind_text(s, 9, m->ordering_key);
-    ebi_bind_text(s, 10, token ? now : NULL);
+    ebi_bind_text(s, 10, b->token ? b->now : NULL);
     return ebi_db_step(s);
 }
 
@@ -6059,49 +6072,49 @@ EBI_FN int ebi_publish_dead(eb_store *store, int64_t seq, const char *now)
     return ebi_end_dead(store, &end, EBI_SQL_DIE, EBI_SQL_DELETE_LIVE, &changed);
 }
 
+/* The copy, if there is one, knows how its event began. */
+EBI_FN void ebi_publish_copy(eb_bus *bus, ebi_entry *e, const eb_id *id, const ebi_birth *b,
+                             int64_t now_ms)
+{
+    e->lane = &bus->lane;
+    e->seq = b->seq;
+    e->id = *id;
+    e->token = b->token;
+    e->counted = b->counted;
+    e->born = b->born;
+    e->created_at_ms = now_ms;
+    e->due_ms = b->due_ms;
+}
+
 /* Stores message i as event seq. */
 EBI_FN int ebi_publish_one(eb_bus *bus, ebi_publish *p, size_t i, int64_t seq, int64_t now_ms)
 {
     eb_store *store = &bus->store;
     const eb_message *m = &p->msgs[i];
-    ebi_entry *e = p->slots[i].entry;
-    int64_t due = m->delay_ms ? m->delay_ms : m->deliver_at_ms, token = 0, born;
-    int birth, attempts, counted, rc;
-    char now[EBI_TIME_LEN + 1];
-    eb_id *id = &p->ids[i];
+    ebi_slot *slot = &p->slots[i];
+    ebi_birth b;
+    int rc;
+    EBI_LEADS(store);
     EB_ASSERT(seq > 0);
-    if (due) due = ebi_due(m->delay_ms ? now_ms : 0, due);
-    ebi_time_text(now_ms, now);
-    ebi_id_make(store->id_key, seq, id);
-    birth = ebi_publish_birth(bus, m, seq, due, &attempts, &counted, &born);
-    if (birth == EBI_BORN_CLAIMED && !e) birth = EBI_BORN_PENDING;
-    p->slots[i].birth = birth;
-    if (birth == EBI_BORN_CLAIMED) {
-        token = ebi_lead_token(bus);
-        ebi_store_lock(store);
-        ebi_lane_reserve(&bus->lane, 1);
-        ebi_store_unlock(store);
-        p->reserved++;
-    }
-    if (e) {
-        e->lane = &bus->lane;
-        e->seq = seq;
-        e->id = *id;
-        e->token = token;
-        e->counted = counted;
-        e->born = born;
-        e->created_at_ms = now_ms;
-        e->due_ms = due;
-    }
-    if (due && (p->due_ms == 0 || due < p->due_ms)) p->due_ms = due;
-    if (birth == EBI_BORN_DEAD) ebi_depths_add(store, 0, 0, 1);
-    else if (birth != EBI_BORN_DONE) ebi_depths_add(store, !token, token != 0, 0);
-    rc = ebi_publish_log_row(store, m, seq, id, due, now);
-    if (rc == SQLITE_OK && token) rc = ebi_claim_mark(&bus->lane, seq);
-    if (rc == SQLITE_OK && birth == EBI_BORN_DONE) return ebi_finish_insert(store, seq, 0, now);
-    if (rc == SQLITE_OK)
-        rc = ebi_publish_live_row(bus, m, seq, due, born, token, counted, attempts, now);
-    if (rc == SQLITE_OK && birth == EBI_BORN_DEAD) return ebi_publish_dead(store, seq, now);
+    memset(&b, 0, sizeof b);
+    b.seq = seq;
+    if (m->delay_ms) b.due_ms = ebi_due(now_ms, m->delay_ms);
+    else if (m->deliver_at_ms) b.due_ms = ebi_due(0, m->deliver_at_ms);
+    ebi_time_text(now_ms, b.now);
+    ebi_id_make(store->id_key, seq, &p->ids[i]);
+    ebi_publish_birth(bus, m, slot->entry != NULL, &b);
+    slot->birth = b.kind;
+    p->reserved += b.token != 0;
+    if (slot->entry) ebi_publish_copy(bus, slot->entry, &p->ids[i], &b, now_ms);
+    if (b.due_ms && (p->due_ms == 0 || b.due_ms < p->due_ms)) p->due_ms = b.due_ms;
+    if (b.kind == EBI_BORN_DEAD) ebi_depths_add(store, 0, 0, 1);
+    else if (b.kind != EBI_BORN_DONE) ebi_depths_add(store, !b.token, b.token != 0, 0);
+    rc = ebi_publish_log_row(store, m, &p->ids[i], &b);
+    if (rc == SQLITE_OK && b.token) rc = ebi_claim_mark(&bus->lane, seq);
+    if (rc == SQLITE_OK && b.kind == EBI_BORN_DONE)
+        return ebi_finish_insert(store, seq, 0, b.now);
+    if (rc == SQLITE_OK) rc = ebi_publish_live_row(store, m, &b);
+    if (rc == SQLITE_OK && b.kind == EBI_BORN_DEAD) return ebi_publish_dead(store, seq, b.now);
     p->born_live++;
     return rc;
 }
@@ -6545,6 +6558,7 @@ typedef struct ebi_claim {
     int64_t began_us; /* its work in the transaction */
     int due_now;      /* there are rows that are due */
     int asked, late;  /* it has taken long enough */
+    int attempts;     /* of the handlers that match the event in hand */
     int waits;    /* what is due waits for its key's turn or for nobody */
     int ended;    /* how many live rows are gone */
     int walked;   /* rows of keys looked at or moved: EBI_SLICE is enough for one commit */
@@ -6563,8 +6577,9 @@ EBI_FN int ebi_claim_full(const ebi_claim *c)
 }
 
 /* Looks at the time now and then. */
-EBI_FN void ebi_claim_time(eb_store *store, ebi_claim *c)
+EBI_FN void ebi_claim_time(ebi_claim *c)
 {
+    eb_store *store = &c->lane->bus->store;
     if (++c->asked % 16 == 0 && ebi_mono_us(store) - c->began_us > EBI_CLAIM_US) c->late = 1;
 }
 
@@ -6579,9 +6594,9 @@ EBI_FN int ebi_claim_match(ebi_lane *lane, const char *type, int *attempts)
 }
 
 /* CLAIM, CLAIM_PLAIN or PARK, fenced by what was read of the row. *won = 0: the copy is old. */
-EBI_FN int ebi_claim_fenced(eb_store *store, const ebi_claim *c, int index, const ebi_entry *e,
-                            int64_t p3, int attempts, int *won)
+EBI_FN int ebi_claim_fenced(const ebi_claim *c, int index, const ebi_entry *e, int64_t p3, int *won)
 {
+    eb_store *store = &c->lane->bus->store;
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, index);
     int rc;
     *won = 0;
@@ -6592,7 +6607,7 @@ EBI_FN int ebi_claim_fenced(eb_store *store, const ebi_claim *c, int index, cons
         sqlite3_bind_int64(s, 2, e->token);
         ebi_bind_text(s, 4, store->node_id);
         ebi_bind_text(s, 5, c->now);
-        sqlite3_bind_int(s, 9, attempts);
+        sqlite3_bind_int(s, 9, c->attempts);
     }
     ebi_bind_text(s, 6, e->waits ? "processing" : "pending");
     sqlite3_bind_int(s, 7, e->failed);
@@ -6616,32 +6631,30 @@ enum {
 };
 
 /* The claim itself. A plain row changes in no column that an index has. */
-EBI_FN int ebi_claim_row(eb_store *store, ebi_claim *c, ebi_entry *e, int plain, int attempts,
-                         int *fate)
+EBI_FN int ebi_claim_row(ebi_claim *c, ebi_entry *e, int plain, int *fate)
 {
     ebi_lane *lane = c->lane;
     int rc, won;
-    EB_ASSERT(attempts >= 1 && !ebi_claim_full(c));
-    e->token = ++lane->bus->lead.next_token;
+    EB_ASSERT(c->attempts >= 1 && !ebi_claim_full(c));
+    e->token = ebi_lead_token(lane->bus);
     e->counted = c->single || c->alone;
-    rc = ebi_claim_fenced(store, c, plain ? EBI_SQL_CLAIM_PLAIN : EBI_SQL_CLAIM, e, e->counted,
-                          attempts, &won);
+    rc = ebi_claim_fenced(c, plain ? EBI_SQL_CLAIM_PLAIN : EBI_SQL_CLAIM, e, e->counted, &won);
     *fate = won ? EBI_CLAIM_TAKEN : EBI_CLAIM_OLD;
     e->epoch = c->epoch;
     if (!won) e->token = 0;
     if (!won) return rc;
     ebi_list_push(&c->won, e);
     c->want--;
-    ebi_claim_time(store, c);
+    ebi_claim_time(c);
     return ebi_claim_mark(lane, e->seq);
 }
 
 /* Leaves the event where it is, out of the way: nobody matches it, or its handler is paused. One
 ** with a key, or a suspect, steps aside in its row. A plain row without a key needs no write. */
-EBI_FN int ebi_claim_park(eb_store *store, ebi_claim *c, const ebi_entry *e, int match, int plain,
-                          int *fate)
+EBI_FN int ebi_claim_park(ebi_claim *c, const ebi_entry *e, int match, int plain, int *fate)
 {
     ebi_lane *lane = c->lane;
+    eb_store *store = &c->lane->bus->store;
     eb_bus *bus = lane->bus;
     int won, rc;
     *fate = EBI_CLAIM_LEFT;
@@ -6658,17 +6671,17 @@ EBI_FN int ebi_claim_park(eb_store *store, ebi_claim *c, const ebi_entry *e, int
     c->waits = 1;
     if (plain && !e->ordering_key) return SQLITE_OK;
     if (e->seq > c->cursor) c->more = 1; /* it is plain from now on: a lap must come by */
-    rc = ebi_claim_fenced(store, c, EBI_SQL_PARK, e, e->ordering_key || e->suspect ? c->epoch : 0,
-                          0, &won);
+    rc = ebi_claim_fenced(c, EBI_SQL_PARK, e, e->ordering_key || e->suspect ? c->epoch : 0, &won);
     if (!won) *fate = EBI_CLAIM_OLD;
     return rc;
 }
 
 /* Nobody matches. The policy concerns only what was published in this start and never tried; it is
 ** fenced by that. */
-EBI_FN int ebi_claim_unmatched(eb_store *store, ebi_claim *c, ebi_entry *e, int plain, int *fate)
+EBI_FN int ebi_claim_unmatched(ebi_claim *c, ebi_entry *e, int plain, int *fate)
 {
     ebi_lane *lane = c->lane;
+    eb_store *store = &c->lane->bus->store;
     eb_bus *bus = lane->bus;
     int fresh = e->born && e->born == bus->life.incarnation && !e->failed && !e->suspect &&
                 !e->retried;
@@ -6676,7 +6689,7 @@ EBI_FN int ebi_claim_unmatched(eb_store *store, ebi_claim *c, ebi_entry *e, int 
     ebi_end end;
     EB_ASSERT(!e->token);
     if (!fresh || bus->set.on_unmatched == EB_UNMATCHED_KEEP)
-        return ebi_claim_park(store, c, e, EBI_MATCH_NONE, plain, fate);
+        return ebi_claim_park(c, e, EBI_MATCH_NONE, plain, fate);
     *fate = EBI_CLAIM_OLD;
     memset(&end, 0, sizeof end);
     end.seq = e->seq;
@@ -6697,13 +6710,13 @@ EBI_FN int ebi_claim_unmatched(eb_store *store, ebi_claim *c, ebi_entry *e, int 
 }
 
 /* An event that nobody stands before. plain: its row waits for nothing. */
-EBI_FN int ebi_claim_judge(eb_store *store, ebi_claim *c, ebi_entry *e, int plain, int *fate)
+EBI_FN int ebi_claim_judge(ebi_claim *c, ebi_entry *e, int plain, int *fate)
 {
-    int attempts, match = ebi_claim_match(c->lane, e->type, &attempts);
+    int match = ebi_claim_match(c->lane, e->type, &c->attempts);
     EB_ASSERT(!e->token);
-    if (match == EBI_MATCH_NONE) return ebi_claim_unmatched(store, c, e, plain, fate);
-    if (match == EBI_MATCH_PAUSED) return ebi_claim_park(store, c, e, match, plain, fate);
-    return ebi_claim_row(store, c, e, plain, attempts, fate);
+    if (match == EBI_MATCH_NONE) return ebi_claim_unmatched(c, e, plain, fate);
+    if (match == EBI_MATCH_PAUSED) return ebi_claim_park(c, e, match, plain, fate);
+    return ebi_claim_row(c, e, plain, fate);
 }
 
 /* ===========================================================================
@@ -6764,8 +6777,9 @@ EBI_FN int ebi_key_by_hand(ebi_lane *lane, const char *key, int *by_hand)
 /* Puts into line what belongs there. line->state stays NEW if there is more than one commit should
 ** do, and becomes STOP if a row of this key is in somebody's hands, which rings when that is over.
 */
-EBI_FN int ebi_line_prepare(eb_store *store, ebi_claim *c, ebi_line *line)
+EBI_FN int ebi_line_prepare(ebi_claim *c, ebi_line *line)
 {
+    eb_store *store = &c->lane->bus->store;
     int rc = SQLITE_OK, due = 0, back = 0, by_hand = 0;
     int64_t bits;
     if (c->due_now) rc = ebi_key_move(c->lane, EBI_SQL_KEY_DUE, line->key, c->now_ms, &due);
@@ -6783,13 +6797,13 @@ EBI_FN int ebi_line_prepare(eb_store *store, ebi_claim *c, ebi_line *line)
 }
 
 /* What this claim knows of the line of a key: within a transaction nobody else changes it. */
-EBI_FN int ebi_line_find(eb_store *store, ebi_claim *c, const char *key, ebi_line **line)
+EBI_FN int ebi_line_find(ebi_claim *c, const char *key, ebi_line **line)
 {
     *line = &c->lines[ebi_hash(key, strlen(key)) % EBI_LINES];
     if ((*line)->state != EBI_LINE_NEW && strcmp((*line)->key, key) == 0) return SQLITE_OK;
     (*line)->state = EBI_LINE_NEW;
     snprintf((*line)->key, sizeof(*line)->key, "%s", key);
-    return ebi_line_prepare(store, c, *line);
+    return ebi_line_prepare(c, *line);
 }
 
 /* The event of row seq, from disk. */
@@ -6814,9 +6828,10 @@ EBI_FN ebi_entry *ebi_key_load(ebi_lane *lane, int64_t seq, int *rc)
 enum { EBI_KEY_GO, EBI_KEY_MINE, EBI_KEY_STOP, EBI_KEY_PASS };
 
 /* A row that waits for its time is waited for, unless nobody matches it: then it steps aside. */
-EBI_FN int ebi_key_waiting(eb_store *store, ebi_claim *c, int64_t seq, int *stands)
+EBI_FN int ebi_key_waiting(ebi_claim *c, int64_t seq, int *stands)
 {
     ebi_lane *lane = c->lane;
+    eb_store *store = &c->lane->bus->store;
     eb_bus *bus = lane->bus;
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_KEY_TYPE);
     const char *type = NULL;
@@ -6844,10 +6859,11 @@ EBI_FN int ebi_key_waiting(eb_store *store, ebi_claim *c, int64_t seq, int *stan
     return ebi_db_step(s);
 }
 
-EBI_FN int ebi_key_stands(eb_store *store, ebi_claim *c, const char *key, sqlite3_stmt *row,
+EBI_FN int ebi_key_stands(ebi_claim *c, const char *key, sqlite3_stmt *row,
                           int *stands)
 {
     ebi_lane *lane = c->lane;
+    eb_store *store = &c->lane->bus->store;
     eb_bus *bus = lane->bus;
     int64_t seq = sqlite3_column_int64(row, 0), token = sqlite3_column_int64(row, 1);
     const ebi_entry *mine;
@@ -6860,7 +6876,7 @@ EBI_FN int ebi_key_stands(eb_store *store, ebi_claim *c, const char *key, sqlite
         ebi_store_unlock(store);
         return SQLITE_OK;
     }
-    if (sqlite3_column_int64(row, 2) > c->now_ms) return ebi_key_waiting(store, c, seq, stands);
+    if (sqlite3_column_int64(row, 2) > c->now_ms) return ebi_key_waiting(c, seq, stands);
     if (sqlite3_column_type(row, 3) == SQLITE_NULL) {
         *stands = EBI_KEY_GO;
     } else if (sqlite3_column_int(row, 3) == 1) {
@@ -6872,19 +6888,20 @@ EBI_FN int ebi_key_stands(eb_store *store, ebi_claim *c, const char *key, sqlite
 
 /* Judges row seq of the line of e's key: by the copy e, if it is of that row and new, else from
 ** disk. *own: e, or the one that was loaded and taken; NULL: neither is to be kept. */
-EBI_FN int ebi_key_judge(eb_store *store, ebi_claim *c, ebi_entry *e, int64_t seq, int plain,
+EBI_FN int ebi_key_judge(ebi_claim *c, ebi_entry *e, int64_t seq, int plain,
                          ebi_entry **own)
 {
+    eb_store *store = &c->lane->bus->store;
     int rc, fate = EBI_CLAIM_OLD;
     *own = NULL;
     if (e && e->seq == seq) {
-        rc = ebi_claim_judge(store, c, e, plain, &fate);
+        rc = ebi_claim_judge(c, e, plain, &fate);
         if (fate == EBI_CLAIM_TAKEN) *own = e;
         if (rc != SQLITE_OK || fate != EBI_CLAIM_OLD) return rc;
     }
     e = ebi_key_load(c->lane, seq, &rc);
     if (!e) return rc;
-    rc = ebi_claim_judge(store, c, e, plain, &fate);
+    rc = ebi_claim_judge(c, e, plain, &fate);
     EB_ASSERT(rc != SQLITE_OK || fate != EBI_CLAIM_OLD); /* read in this very transaction */
     if (fate == EBI_CLAIM_TAKEN) *own = e;
     else ebi_entry_drop(store, e);
@@ -6894,9 +6911,10 @@ EBI_FN int ebi_key_judge(eb_store *store, ebi_claim *c, ebi_entry *e, int64_t se
 /* Goes along the line from where this claim has come, up to row `to`, and claims. copy (may be
 ** NULL) is of one of its rows; *taken: it belongs to the claim now. Returns SQLite's result;
 ** line->state is STOP if nobody behind can be claimed now. */
-EBI_FN int ebi_line_walk(eb_store *store, ebi_claim *c, ebi_line *line, ebi_entry *copy,
+EBI_FN int ebi_line_walk(ebi_claim *c, ebi_line *line, ebi_entry *copy,
                          int64_t to, int *taken)
 {
+    eb_store *store = &c->lane->bus->store;
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_KEY_LINE);
     ebi_entry *own;
     int64_t seq;
@@ -6907,7 +6925,7 @@ EBI_FN int ebi_line_walk(eb_store *store, ebi_claim *c, ebi_line *line, ebi_entr
     sqlite3_bind_int64(s, 3, to);
     while (!ebi_claim_full(c) && (rc = sqlite3_step(s)) == SQLITE_ROW) {
         seq = sqlite3_column_int64(s, 0);
-        rc = ebi_key_stands(store, c, line->key, s, &stands);
+        rc = ebi_key_stands(c, line->key, s, &stands);
         if (rc != SQLITE_OK) break;
         if (stands == EBI_KEY_GO && (line->mine >= EBI_LINE_MAX || (c->alone && seq != to)))
             stands = EBI_KEY_STOP;
@@ -6921,7 +6939,7 @@ EBI_FN int ebi_line_walk(eb_store *store, ebi_claim *c, ebi_line *line, ebi_entr
         if (stands != EBI_KEY_GO) continue;
         plain = sqlite3_column_type(s, 2) == SQLITE_NULL &&
                 sqlite3_column_type(s, 3) == SQLITE_NULL;
-        rc = ebi_key_judge(store, c, copy, seq, plain, &own);
+        rc = ebi_key_judge(c, copy, seq, plain, &own);
         c->walked++;
         line->mine += own && own->token;
         if (own && own == copy) {
@@ -6937,21 +6955,22 @@ EBI_FN int ebi_line_walk(eb_store *store, ebi_claim *c, ebi_line *line, ebi_entr
 /* e is a copy of a row that has a key, or an event of that key that ended. Claims from the head of
 ** the line on: up to e, or as many as there is room for. See the introduction of >>keys. e is left
 ** to the caller unless *taken; *again: to be tried once more. */
-EBI_FN int ebi_key_walk(eb_store *store, ebi_claim *c, ebi_entry *e, int *taken, int *again)
+EBI_FN int ebi_key_walk(ebi_claim *c, ebi_entry *e, int *taken, int *again)
 {
+    eb_store *store = &c->lane->bus->store;
     ebi_line *line;
     ebi_entry *copy = e->outcome == EBI_OUT_NONE ? e : NULL;
-    int rc = ebi_line_find(store, c, e->ordering_key, &line);
+    int rc = ebi_line_find(c, e->ordering_key, &line);
     EB_ASSERT(e->ordering_key);
     *taken = 0;
     *again = line->state == EBI_LINE_NEW;
     if (rc != SQLITE_OK || *again) return rc;
     if (line->state == EBI_LINE_GO && copy)
-        rc = ebi_line_walk(store, c, line, copy, e->seq, taken);
+        rc = ebi_line_walk(c, line, copy, e->seq, taken);
     /* Whoever was passed over is brought back by the end of another of its key: if none is under
     ** way, now. */
     if (rc == SQLITE_OK && line->state == EBI_LINE_GO && line->mine == 0 && !c->alone)
-        rc = ebi_line_walk(store, c, line, NULL, ebi_passed_to(c->lane, line->key),
+        rc = ebi_line_walk(c, line, NULL, ebi_passed_to(c->lane, line->key),
                            taken);
     if (rc != SQLITE_OK || *taken) return rc;
     if (c->alone) /* a head that is no suspect, or who stood behind one that is gone: others do */
@@ -6964,13 +6983,14 @@ EBI_FN int ebi_key_walk(eb_store *store, ebi_claim *c, ebi_entry *e, int *taken,
 }
 
 /* Judges or walks e, which then is taken, kept for another walk, or dropped. */
-EBI_FN int ebi_claim_try(eb_store *store, ebi_claim *c, ebi_entry *e, int plain)
+EBI_FN int ebi_claim_try(ebi_claim *c, ebi_entry *e, int plain)
 {
+    eb_store *store = &c->lane->bus->store;
     int taken = 0, again = 0, fate = EBI_CLAIM_LEFT, rc;
     if (e->ordering_key) {
-        rc = ebi_key_walk(store, c, e, &taken, &again);
+        rc = ebi_key_walk(c, e, &taken, &again);
     } else {
-        rc = ebi_claim_judge(store, c, e, plain, &fate);
+        rc = ebi_claim_judge(c, e, plain, &fate);
         taken = fate == EBI_CLAIM_TAKEN;
     }
     if (taken) return rc;
@@ -6987,7 +7007,7 @@ EBI_FN int ebi_claim_try(eb_store *store, ebi_claim *c, ebi_entry *e, int plain)
 
 /* Reads rows of a bound statement into list, while there is memory; SQLite's result: SQLITE_ROW if
 ** there may be more. */
-EBI_FN int ebi_claim_read(eb_store *store, ebi_claim *c, sqlite3_stmt *s, ebi_list *list)
+EBI_FN int ebi_claim_read(ebi_claim *c, sqlite3_stmt *s, ebi_list *list)
 {
     ebi_entry *e;
     int rc = SQLITE_DONE;
@@ -6997,7 +7017,7 @@ EBI_FN int ebi_claim_read(eb_store *store, ebi_claim *c, sqlite3_stmt *s, ebi_li
         if (!e && list->head) rc = SQLITE_ROW; /* what can be read still runs */
         if (!e) break;
         ebi_list_push(list, e);
-        ebi_claim_time(store, c);
+        ebi_claim_time(c);
     }
     c->late = 0; /* what was read is worth claiming */
     sqlite3_reset(s);
@@ -7005,8 +7025,9 @@ EBI_FN int ebi_claim_read(eb_store *store, ebi_claim *c, sqlite3_stmt *s, ebi_li
 }
 
 /* Rows whose time has come. */
-EBI_FN int ebi_claim_due(eb_store *store, ebi_claim *c)
+EBI_FN int ebi_claim_due(ebi_claim *c)
 {
+    eb_store *store = &c->lane->bus->store;
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_DUE);
     ebi_list list;
     ebi_entry *e;
@@ -7018,19 +7039,20 @@ EBI_FN int ebi_claim_due(eb_store *store, ebi_claim *c)
     c->looked = 1;
     sqlite3_bind_int64(s, 1, c->now_ms);
     sqlite3_bind_int(s, 2, c->want);
-    rc = ebi_claim_read(store, c, s, &list);
+    rc = ebi_claim_read(c, s, &list);
     if (rc == SQLITE_DONE || rc == SQLITE_ROW) rc = SQLITE_OK;
     while (rc == SQLITE_OK && !ebi_claim_full(c) && (e = ebi_list_pop(&list)) != NULL) {
         if (e->ordering_key) c->waits = 1; /* at least it stands in line now */
-        rc = ebi_claim_try(store, c, e, 0);
+        rc = ebi_claim_try(c, e, 0);
     }
     ebi_list_free(store, &list);
     return rc;
 }
 
 /* The next suspect, alone. */
-EBI_FN int ebi_claim_suspect(eb_store *store, ebi_claim *c)
+EBI_FN int ebi_claim_suspect(ebi_claim *c)
 {
+    eb_store *store = &c->lane->bus->store;
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_SUSPECT);
     ebi_entry *e = NULL;
     int rc;
@@ -7044,7 +7066,7 @@ EBI_FN int ebi_claim_suspect(eb_store *store, ebi_claim *c)
     if (!e) return rc;
     c->suspects = 1;
     c->suspect_at = e->seq;
-    return ebi_claim_try(store, c, e, 0);
+    return ebi_claim_try(c, e, 0);
 }
 
 /* How far one commit may look: *to comes down to where EBI_SLICE rows lie above from, whatever they
@@ -7069,11 +7091,12 @@ EBI_FN int ebi_claim_slice(eb_store *store, int64_t from, int64_t *to, int *more
 
 /* Plain rows in (from, to]: those that somebody matches, or that the policy may end, go to
 ** c->loaded. *at: how far it came; *more: not to the end. */
-EBI_FN int ebi_claim_rows(eb_store *store, ebi_claim *c, int64_t from, int64_t to, int64_t *at,
+EBI_FN int ebi_claim_rows(ebi_claim *c, int64_t from, int64_t to, int64_t *at,
                           int *more)
 {
-    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_SCAN);
     ebi_lane *lane = c->lane;
+    eb_store *store = &c->lane->bus->store;
+    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_SCAN);
     ebi_entry *e;
     const char *type;
     int rc = SQLITE_DONE, n = 0, attempts, fate, room = EB_READY_MAX / 4 > 0 ? EB_READY_MAX / 4 : 1;
@@ -7094,7 +7117,7 @@ EBI_FN int ebi_claim_rows(eb_store *store, ebi_claim *c, int64_t from, int64_t t
             ebi_entry parked; /* found on disk, nobody matches, no key: no copy is needed */
             memset(&parked, 0, sizeof parked);
             parked.type = type;
-            ebi_claim_park(store, c, &parked, EBI_MATCH_NONE, 1, &fate);
+            ebi_claim_park(c, &parked, EBI_MATCH_NONE, 1, &fate);
             *at = sqlite3_column_int64(s, 0);
             continue;
         }
@@ -7111,13 +7134,14 @@ EBI_FN int ebi_claim_rows(eb_store *store, ebi_claim *c, int64_t from, int64_t t
 }
 
 /* Reads what is above the cursor, else goes on with the lap. */
-EBI_FN int ebi_claim_scan(eb_store *store, ebi_claim *c)
+EBI_FN int ebi_claim_scan(ebi_claim *c)
 {
+    eb_store *store = &c->lane->bus->store;
     ebi_window *w = &c->lane->win;
     int rc, more;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     if (!c->more && c->lap_end > 0) {
-        rc = ebi_claim_rows(store, c, c->lap_at, c->lap_end, &c->lap_at, &more);
+        rc = ebi_claim_rows(c, c->lap_at, c->lap_end, &c->lap_at, &more);
         c->lapped = !more;
         c->lap_slice = 1;
         return rc;
@@ -7126,7 +7150,7 @@ EBI_FN int ebi_claim_scan(eb_store *store, ebi_claim *c)
     ebi_store_lock(store);
     if (c->cursor < w->cursor) c->cursor = w->cursor;
     ebi_store_unlock(store);
-    rc = ebi_claim_rows(store, c, c->cursor, INT64_MAX, &c->cursor, &c->more);
+    rc = ebi_claim_rows(c, c->cursor, INT64_MAX, &c->cursor, &c->more);
     ebi_store_lock(store); /* a publish of this very commit needs not place its copy */
     if (rc == SQLITE_OK && w->cursor < c->cursor) w->cursor = c->cursor;
     ebi_store_unlock(store);
@@ -7134,27 +7158,28 @@ EBI_FN int ebi_claim_scan(eb_store *store, ebi_claim *c)
 }
 
 /* Claims from list in order, while there is room. */
-EBI_FN int ebi_claim_from(eb_store *store, ebi_claim *c, ebi_list *list)
+EBI_FN int ebi_claim_from(ebi_claim *c, ebi_list *list)
 {
+    eb_store *store = &c->lane->bus->store;
     ebi_entry *e;
     int rc = SQLITE_OK;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     while (rc == SQLITE_OK && !ebi_claim_full(c) && (e = ebi_list_pop(list)) != NULL)
-        rc = ebi_claim_try(store, c, e, 1);
+        rc = ebi_claim_try(c, e, 1);
     return rc;
 }
 
 /* Everything but suspects. */
-EBI_FN int ebi_claim_others(eb_store *store, ebi_claim *c)
+EBI_FN int ebi_claim_others(ebi_claim *c)
 {
-    int rc = ebi_claim_from(store, c, &c->looks);
-    if (rc == SQLITE_OK && c->due_first) rc = ebi_claim_due(store, c);
-    if (rc == SQLITE_OK) rc = ebi_claim_from(store, c, &c->queue);
+    int rc = ebi_claim_from(c, &c->looks);
+    if (rc == SQLITE_OK && c->due_first) rc = ebi_claim_due(c);
+    if (rc == SQLITE_OK) rc = ebi_claim_from(c, &c->queue);
     if (rc == SQLITE_OK && !c->queue.head && (c->more || c->lap_end > 0)) {
-        rc = ebi_claim_scan(store, c);
-        if (rc == SQLITE_OK) rc = ebi_claim_from(store, c, &c->loaded);
+        rc = ebi_claim_scan(c);
+        if (rc == SQLITE_OK) rc = ebi_claim_from(c, &c->loaded);
     }
-    if (rc == SQLITE_OK && !c->due_first) rc = ebi_claim_due(store, c);
+    if (rc == SQLITE_OK && !c->due_first) rc = ebi_claim_due(c);
     return rc;
 }
 
@@ -7170,7 +7195,7 @@ EBI_FN eb_result ebi_claim_func(eb_store *store, void *arg)
     c->began_us = ebi_mono_us(store);
     c->due_now = c->next_due_ms <= c->now_ms;
     ebi_time_text(c->now_ms, c->now);
-    rc = c->alone ? ebi_claim_suspect(store, c) : ebi_claim_others(store, c);
+    rc = c->alone ? ebi_claim_suspect(c) : ebi_claim_others(c);
     e = c->won.head;
     if (rc == SQLITE_OK && e && !e->next && !e->counted) {
         e->counted = 1; /* a batch of one is none: this very event runs next */
@@ -8648,8 +8673,8 @@ EBI_FN void ebi_pump_turn(eb_bus *bus, int64_t deadline_ms)
 ** eb_wait and eb_publish wait for one event, eb_drain for all. They look at the file when something
 ** has happened, and once per idle poll: an event may end in another process. */
 
-/* How event seq with this id stands: EB_OK done, EB_DEAD, EB_EMPTY still alive, or an error. No lock
-** held. */
+/* How event seq with this id stands: EB_OK done, EB_DEAD, EB_EMPTY still alive, or an error. No
+** lock held. */
 EBI_FN eb_result ebi_wait_look(eb_bus *bus, int64_t seq, const char *id)
 {
     static const eb_result means[] = {EB_ERR_NOT_FOUND, EB_EMPTY, EB_DEAD, EB_OK};
