@@ -1298,6 +1298,108 @@ TEST figures_of_a_bus_are_the_rows_whatever_happens(int seed)
     PASS();
 }
 
+#ifndef EB_NO_THREADS
+/* Threads that publish, retry and purge while somebody asks. */
+enum { BUSY_EVENTS = 1500 };
+static struct {
+    eb_bus *bus, *other;
+    int tried, posted, failed, begun, ended, purged_before, purged_after;
+} busy;
+
+static eb_result busy_handler(eb_delivery *d, void *user)
+{
+    (void)user;
+    p_add(&busy.begun, 1);
+    if (strcmp(d->event->type, "bad") == 0) return eb_reject(d, "bad");
+    return d->event->seq % 5 == 0 && d->attempt == 1 ? eb_fail(d, "once") : EB_OK;
+}
+
+static void *busy_posts(void *unused)
+{
+    int i;
+    for (i = 0; i < BUSY_EVENTS; i++) {
+        eb_bus *bus = i % 10 == 0 ? busy.other : busy.bus;
+        p_add(&busy.tried, 1);
+        if (eb_post(bus, i % 7 == 0 ? "bad" : "good", NULL, NULL) == EB_OK) p_add(&busy.posted, 1);
+        else p_add(&busy.failed, 1);
+    }
+    return unused;
+}
+
+static void *busy_operates(void *unused)
+{
+    int64_t count;
+    int i;
+    for (i = 0; !p_get(&busy.ended); i++) {
+        eb_store *store = eb_bus_store(i & 1 ? busy.bus : busy.other);
+        if (i % 3 == 0) {
+            eb_dlq_retry_all(store, NULL, &count);
+        } else {
+            p_add(&busy.purged_before, BUSY_EVENTS); /* it may be as many */
+            count = 0;
+            eb_dlq_purge(store, 0, &count);
+            p_add(&busy.purged_after, (int)count);
+            p_add(&busy.purged_before, (int)count - BUSY_EVENTS);
+        }
+        p_nap_us(500);
+    }
+    return unused;
+}
+
+/* Each answer is of one moment: every event is in one state, and in none that it had not reached
+** when the call returned, or had left before it began. */
+TEST figures_add_up_while_threads_publish(int own)
+{
+    const char *path = t_path("busy");
+    eb_options o = t_options(path);
+    pthread_t poster, operates;
+    eb_store *store = NULL;
+    eb_stats s;
+    int64_t last_done = 0, purged;
+    int posted, gone, answers = 0;
+    memset(&busy, 0, sizeof busy);
+    o.workers = 2;
+    o.idle_poll_ms = 5;
+    o.durability = EB_DURABLE_OFF;
+    busy.bus = t_open(&o);
+    o.workers = EB_NONE;
+    busy.other = t_open(&o);
+    T_OK(eb_subscribe(busy.bus, "*", busy_handler, NULL, NULL, NULL));
+    T_OK(eb_start(busy.bus));
+    if (!own) T_OK(eb_store_open(&store, &o));
+    poster = p_go(busy_posts, NULL);
+    operates = p_go(busy_operates, NULL);
+    while (p_get(&busy.posted) + p_get(&busy.failed) < BUSY_EVENTS) {
+        posted = p_get(&busy.posted);
+        gone = p_get(&busy.purged_after);
+        T_OK(eb_stats_get(own ? eb_bus_store(busy.bus) : store, &s));
+        answers++;
+        P_WITHIN(posted, p_get(&busy.tried), s.last_seq);
+        purged = s.last_seq - (s.pending + s.processing + s.done + s.dlq);
+        P_WITHIN(gone, p_get(&busy.purged_before), purged);
+        ASSERT(s.pending >= 0 && s.processing >= 0 && s.done >= 0 && s.dlq >= 0);
+        P_WITHIN(last_done, p_get(&busy.begun), s.done); /* nobody runs a done event again */
+        P_WITHIN(0, p_get(&busy.begun), s.dlq);
+        last_done = s.done;
+    }
+    p_set(&busy.ended, 1);
+    p_join(poster);
+    p_join(operates);
+    ASSERT(answers > 5);
+    P_EQ(0, busy.failed);
+    T_OK(eb_drain(busy.bus, P_LONG_MS));
+    FIGURES_AGREE(eb_bus_store(busy.bus));
+    T_OK(eb_stats_get(eb_bus_store(busy.bus), &s));
+    P_EQ(BUSY_EVENTS, s.last_seq);
+    P_EQ(0, s.pending + s.processing);
+    P_EQ(busy.purged_after, s.last_seq - s.done - s.dlq);
+    eb_store_close(store);
+    eb_destroy(busy.other);
+    eb_destroy(busy.bus);
+    PASS();
+}
+#endif
+
 TEST bus_counts_what_it_did_and_a_store_did_nothing(void)
 {
     const char *path = t_path("since");
@@ -1817,6 +1919,10 @@ SUITE(wakes)
     for (own = 0; own < 2; own++)
         for (all = 0; all < 2; all++) RUN_TESTp(retry_wakes_the_bus, own, all);
     RUN_TEST(operator_wakes_the_bus);
+    greatest_set_test_suffix("bus");
+    RUN_TESTp(figures_add_up_while_threads_publish, 1);
+    greatest_set_test_suffix("store");
+    RUN_TESTp(figures_add_up_while_threads_publish, 0);
 }
 #endif
 
