@@ -109,7 +109,7 @@ CONTENTS
         >>recovery      What a process that died had under way
         >>attempts      Running the handlers of one event
         >>workers       Threads that run handlers
-        >>keeper        The thread that keeps the time
+        >>clockwork     What has to be done at what time
         >>pump          The same engine on the caller's thread
         >>waiting       For one event, for all of them
         >>options       Checked once, resolved once
@@ -4885,7 +4885,7 @@ typedef struct ebi_alarms {
     int drainers, saying;            /* for the end of all; something is being told to the log */
 } ebi_alarms;
 
-/* Threads. Written by >>workers, >>keeper and >>life; under the lock, but for checker. */
+/* Threads. Written by >>workers, >>clockwork and >>life; under the lock, but for checker. */
 typedef struct ebi_crew {
     ebi_worker *workers;
     int idle, alive, lost, started, keeper_alive, joining, joined;
@@ -4893,13 +4893,20 @@ typedef struct ebi_crew {
     ebi_db checker; /* for checkpoints; the keeper's */
 } ebi_crew;
 
+/* What has to be done at what time. Written by >>clockwork, under the lock. */
+typedef struct ebi_clockwork {
+    int64_t now_us, next_us; /* of the turn under way; when there is something again */
+    int64_t looked_us;       /* when it has looked outside */
+    int64_t hire_us;         /* when a thread may be tried again */
+    int hire_failed;
+} ebi_clockwork;
+
 /* The driver without threads. Written by >>pump; under the lock. */
 typedef struct ebi_pump {
     int active;
     ebi_thread_id thread;
     ebi_run run;
-    int64_t looked_us; /* when it has looked outside */
-    int64_t until_us;  /* monotonic: the caller of eb_wait or eb_drain waits no longer */
+    int64_t until_us; /* monotonic: the caller of eb_wait or eb_drain waits no longer */
 } ebi_pump;
 
 /* Since the bus was opened; under the lock. */
@@ -4930,6 +4937,7 @@ struct eb_bus {
     ebi_outcomes out;
     ebi_alarms alarms;
     ebi_crew crew;
+    ebi_clockwork clockwork;
     ebi_pump pump;
     ebi_figures figures;
     ebi_depths depths;
@@ -7933,6 +7941,13 @@ EBI_FN eb_result ebi_attempt_handler(ebi_run *run, const ebi_sub *sub)
 #endif
 }
 
+/* Whether the handler of this run has had its time: the one rule for the keeper, for who pumps, for
+** eb_extend and eb_cancelled. Lock held. */
+EBI_FN int ebi_run_overdue(const ebi_run *run, int64_t now_us)
+{
+    return run->deadline_us >= 0 && now_us > run->deadline_us;
+}
+
 /* Calls one handler. Lock held on entry and exit, not during the call. Returns the outcome;
 ** EBI_OUT_NONE: it succeeded, or the run was lost meanwhile. */
 EBI_FN int ebi_attempt_call(eb_bus *bus, ebi_run *run, ebi_sub *sub)
@@ -7958,7 +7973,7 @@ EBI_FN int ebi_attempt_call(eb_bus *bus, ebi_run *run, ebi_sub *sub)
     EBI_YIELD();
     if (ebi_attempt_forked(bus)) return EBI_OUT_NONE;
     ebi_store_lock(store);
-    late = !bus->set.workers && run->deadline_us >= 0 && ebi_mono_us(store) > run->deadline_us;
+    late = !bus->set.workers && ebi_run_overdue(run, ebi_mono_us(store));
     if (!run->lost) {
         run->deadline_us = -1;
         ebi_store_unlock(store);
@@ -8251,11 +8266,14 @@ EBI_FN void ebi_bus_finish(eb_bus *bus)
 }
 
 /* ===========================================================================
-** >>keeper   The thread that keeps the time                        [private]
+** >>clockwork   What has to be done at what time                    [private]
 ** ========================================================================
-** Deadlines, acks that found no commit, notes for the log, checkpoints, a look at what other
-** processes did, due events: each is a small function that is asked in turn and says when it wants
-** to be asked again. */
+** A list of jobs, each a small function that is asked in turn: it does what is to be done now, or says
+** when it wants to be asked again. The keeper goes through the list and sleeps until then; who pumps
+** goes through those that are his. Each: lock held on entry and exit, perhaps not in between; 1 if it
+** did something, so that the time has to be read again. */
+
+enum { EBI_CLOCKWORK_WAIT_US = 200000 }; /* the keeper waits no longer for anybody's lock */
 
 /* Whether the file is another one than we knew, see ebi_publish_last(). By the leader. */
 EBI_FN void ebi_look_replaced(eb_bus *bus)
@@ -8296,65 +8314,47 @@ EBI_FN int ebi_look_outside(eb_bus *bus, int64_t until_us)
     return 1;
 }
 
-/* The keeper's checkpoint. No lock held. */
-EBI_FN void ebi_keeper_checkpoint(eb_bus *bus)
+EBI_FN void ebi_clockwork_again(eb_bus *bus, int64_t at_us)
 {
-    eb_store *store = &bus->store;
-    eb_result rc = EB_OK;
-    int code, frames = 0, copied = 0;
-    if (!bus->crew.checker.handle) rc = ebi_db_open(store, &bus->crew.checker, 0);
-    if (rc == EB_OK) rc = ebi_db_level(&bus->crew.checker, store->durability);
-    if (rc != EB_OK) return; /* the leader will do it */
-    code = sqlite3_wal_checkpoint_v2(bus->crew.checker.handle, NULL, SQLITE_CHECKPOINT_PASSIVE,
-                                     &frames, &copied);
-    ebi_writer_copied(store, code, frames, copied);
-    if ((code & 0xFF) != SQLITE_IOERR) return;
-    ebi_writer_enter(store);
-    store->must_reopen = 1; /* what it read may not be on disk */
-    ebi_writer_leave(store);
-    ebi_db_error(&bus->crew.checker, code, "checkpoint");
-    ebi_log_note(store, EB_LOG_ERROR, "checkpoint failed", ebi_error_text);
-}
-
-/* The earliest run that is over its deadline, or NULL; *next_us: when to look again. Lock held. */
-EBI_FN ebi_run *ebi_keeper_overdue(eb_bus *bus, int64_t now_us, int64_t *next_us)
-{
-    ebi_run *r;
     EBI_HELD(&bus->store);
-    EB_ASSERT(bus->set.workers > 0);
-    for (r = bus->calls.first; r; r = r->next) {
-        if (!r->sub || r->deadline_us < 0) continue;
-        if (r->deadline_us <= now_us) return r;
-        if (r->deadline_us < *next_us) *next_us = r->deadline_us;
-    }
-    return NULL;
+    if (at_us < bus->clockwork.next_us) bus->clockwork.next_us = at_us;
 }
 
-enum { EBI_KEEPER_WAIT_US = 200000 }; /* it keeps the time: it waits no longer for anybody's lock */
-
-/* What the keeper does in a turn. Each: lock held on entry and exit; 1 if it did something, so that
-** the time has to be read again; else it says by when it wants to be asked again. */
-typedef struct ebi_keeper {
-    int64_t now_us, next_us, poll_us, hire_us;
-    int hire_failed;
-} ebi_keeper;
-
-EBI_FN void ebi_keeper_again(ebi_keeper *k, int64_t at_us)
+/* Microseconds until there is an event to run or a row to look at: 0 now, INT64_MAX nothing known.
+** Lock held. */
+EBI_FN int64_t ebi_clockwork_in(eb_bus *bus)
 {
-    if (at_us < k->next_us) k->next_us = at_us;
+    const ebi_window *w = &bus->lane.win;
+    int64_t now_us = ebi_mono_us(&bus->store), in_us = INT64_MAX, wait_ms;
+    EBI_HELD(&bus->store);
+    if (bus->alarms.retry_at_us > now_us) return bus->alarms.retry_at_us - now_us;
+    if (bus->lane.claimed.head || bus->lane.chained || ebi_claim_due_now(&bus->lane)) return 0;
+    if (ebi_window_lapping(w) && w->lap_rest_us > now_us) in_us = w->lap_rest_us - now_us;
+    if (w->next_due_ms == INT64_MAX) return in_us;
+    wait_ms = w->next_due_ms - ebi_now_ms(&bus->store);
+    if (wait_ms <= 0) return 0;
+    return ebi_us(wait_ms) < in_us ? ebi_us(wait_ms) : in_us;
 }
 
 /* Handlers over their deadline. */
-EBI_FN int ebi_keeper_deadlines(eb_bus *bus, ebi_keeper *k)
+EBI_FN int ebi_job_deadlines(eb_bus *bus)
 {
-    ebi_run *run = ebi_keeper_overdue(bus, k->now_us, &k->next_us);
-    if (run) ebi_keeper_timeout(bus, run);
-    return run != NULL;
+    ebi_run *r;
+    for (r = bus->calls.first; r; r = r->next) {
+        if (!r->sub || r->deadline_us < 0) continue;
+        if (ebi_run_overdue(r, bus->clockwork.now_us)) {
+            ebi_keeper_timeout(bus, r);
+            return 1;
+        }
+        ebi_clockwork_again(bus, r->deadline_us + 1);
+    }
+    return 0;
 }
 
 /* A new thread in the place of a lost one; without memory or threads for it, again in a second. */
-EBI_FN int ebi_keeper_hire(eb_bus *bus, ebi_keeper *k)
+EBI_FN int ebi_job_hire(eb_bus *bus)
 {
+    ebi_clockwork *k = &bus->clockwork;
     if (bus->life.state != EBI_STARTED || bus->crew.alive >= bus->set.workers) return 0;
     if (k->hire_us <= k->now_us && ebi_worker_start(bus)) {
         k->hire_failed = 0;
@@ -8369,21 +8369,21 @@ EBI_FN int ebi_keeper_hire(eb_bus *bus, ebi_keeper *k)
                           bus->crew.alive, bus->set.workers);
         k->hire_failed = 1;
     }
-    ebi_keeper_again(k, k->hire_us);
+    ebi_clockwork_again(bus, k->hire_us);
     return 0;
 }
 
 /* Acks that found no commit to ride on. */
-EBI_FN int ebi_keeper_acks(eb_bus *bus, ebi_keeper *k)
+EBI_FN int ebi_job_acks(eb_bus *bus)
 {
-    int64_t due_us = bus->alarms.retry_at_us;
+    int64_t due_us = bus->alarms.retry_at_us, until_us = bus->clockwork.now_us + EBI_CLOCKWORK_WAIT_US;
     eb_result rc;
     if (!bus->out.waiting.head) return 0;
     if (due_us == 0) due_us = bus->out.since_us + EB_ACK_DELAY_MS * 1000;
-    ebi_keeper_again(k, due_us);
-    if (due_us > k->now_us) return 0;
+    ebi_clockwork_again(bus, due_us);
+    if (due_us > bus->clockwork.now_us) return 0;
     ebi_store_unlock(&bus->store);
-    rc = ebi_outcomes_flush(bus, k->now_us + EBI_KEEPER_WAIT_US, k->now_us + EBI_KEEPER_WAIT_US);
+    rc = ebi_outcomes_flush(bus, until_us, until_us);
     if (rc < 0 && rc != EB_ERR_BUSY) /* a lock is said by whoever waits for it: ebi_db_locked() */
         ebi_log_note(&bus->store, EB_LOG_ERROR, "cannot record outcomes yet", ebi_error_text);
     ebi_store_lock(&bus->store);
@@ -8392,7 +8392,7 @@ EBI_FN int ebi_keeper_acks(eb_bus *bus, ebi_keeper *k)
 }
 
 /* Stuck handlers are written down, for other processes to see. */
-EBI_FN eb_result ebi_keeper_show_func(eb_store *store, void *arg)
+EBI_FN eb_result ebi_job_show_func(eb_store *store, void *arg)
 {
     eb_bus *bus = ebi_bus_of(store);
     ebi_sub *sub;
@@ -8416,25 +8416,24 @@ EBI_FN eb_result ebi_keeper_show_func(eb_store *store, void *arg)
     }
     return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "showing what is stuck");
 }
-EBI_FN int ebi_keeper_show(eb_bus *bus, ebi_keeper *k)
+EBI_FN int ebi_job_show(eb_bus *bus)
 {
     ebi_req r;
     int lost = bus->crew.lost;
+    int64_t until_us = bus->clockwork.now_us + EBI_CLOCKWORK_WAIT_US;
     if (!bus->alarms.show || bus->life.state != EBI_STARTED) return 0;
     bus->alarms.show = 0;
     ebi_store_unlock(&bus->store);
-    ebi_req_init(&r, ebi_keeper_show_func, NULL, &lost, EB_DURABLE_NORMAL,
-                 k->now_us + EBI_KEEPER_WAIT_US);
-    r.queue_us = k->now_us + EBI_KEEPER_WAIT_US;
+    ebi_req_init(&r, ebi_job_show_func, NULL, &lost, EB_DURABLE_NORMAL, until_us);
+    r.queue_us = until_us;
     ebi_writer_commit(&bus->store, &r); /* if it fails: for information only */
     ebi_store_lock(&bus->store);
     return 1;
 }
 
 /* What others left for the log. */
-EBI_FN int ebi_keeper_notes(eb_bus *bus, ebi_keeper *k)
+EBI_FN int ebi_job_notes(eb_bus *bus)
 {
-    (void)k;
     if (bus->store.note_count == 0) return 0;
     ebi_store_unlock(&bus->store);
     ebi_log_flush(&bus->store);
@@ -8442,39 +8441,85 @@ EBI_FN int ebi_keeper_notes(eb_bus *bus, ebi_keeper *k)
     return 1;
 }
 
-/* A checkpoint that somebody left to us; a look for other processes' commits. */
-EBI_FN int ebi_keeper_files(eb_bus *bus, ebi_keeper *k)
+/* A checkpoint on a connection of its own, so that nobody waits. No lock held. */
+EBI_FN void ebi_clockwork_checkpoint(eb_bus *bus)
 {
-    int checkpoint = bus->alarms.checkpoint, looked = 1;
-    if (k->poll_us == 0) k->poll_us = ebi_add(k->now_us, ebi_us(bus->set.idle_poll_ms));
-    if (bus->set.idle_poll_ms >= 0) ebi_keeper_again(k, k->poll_us);
-    if (!checkpoint && !bus->alarms.look &&
-        (bus->set.idle_poll_ms < 0 || k->poll_us > k->now_us))
-        return 0;
-    if (checkpoint) bus->alarms.checkpoint = 0;
-    if (!checkpoint) bus->alarms.look = 0;
-    if (!checkpoint) k->poll_us = 0;
+    eb_store *store = &bus->store;
+    eb_result rc = EB_OK;
+    int code, frames = 0, copied = 0;
+    if (!bus->crew.checker.handle) rc = ebi_db_open(store, &bus->crew.checker, 0);
+    if (rc == EB_OK) rc = ebi_db_level(&bus->crew.checker, store->durability);
+    if (rc != EB_OK) return; /* the leader will do it */
+    code = sqlite3_wal_checkpoint_v2(bus->crew.checker.handle, NULL, SQLITE_CHECKPOINT_PASSIVE,
+                                     &frames, &copied);
+    ebi_writer_copied(store, code, frames, copied);
+    if ((code & 0xFF) != SQLITE_IOERR) return;
+    ebi_writer_enter(store);
+    store->must_reopen = 1; /* what it read may not be on disk */
+    ebi_writer_leave(store);
+    ebi_db_error(&bus->crew.checker, code, "checkpoint");
+    ebi_log_note(store, EB_LOG_ERROR, "checkpoint failed", ebi_error_text);
+}
+
+/* The WAL is long, see ebi_keeper_copies(). */
+EBI_FN int ebi_job_checkpoint(eb_bus *bus)
+{
+    if (!bus->alarms.checkpoint) return 0;
+    bus->alarms.checkpoint = 0;
     ebi_store_unlock(&bus->store);
-    if (checkpoint) ebi_keeper_checkpoint(bus);
-    else looked = ebi_look_outside(bus, k->now_us + EBI_KEEPER_WAIT_US);
+    ebi_clockwork_checkpoint(bus);
+    ebi_store_lock(&bus->store);
+    return 1;
+}
+
+/* A look for other processes' commits: when idle_poll_ms have passed, or somebody asks for it. The
+** keeper does not wait for a lock; who pumps has time. */
+EBI_FN int ebi_job_outside(eb_bus *bus)
+{
+    ebi_clockwork *k = &bus->clockwork;
+    int64_t poll_us = ebi_us(bus->set.idle_poll_ms), at_us = ebi_add(k->looked_us, poll_us);
+    int looked, polls = bus->set.idle_poll_ms >= 0;
+    if (k->looked_us == 0 && bus->set.workers) at_us = ebi_add(k->now_us, poll_us); /* the first */
+    if (k->looked_us == 0) k->looked_us = bus->set.workers ? k->now_us : 0;
+    if (polls) ebi_clockwork_again(bus, at_us);
+    if (!bus->alarms.look && !(polls && at_us <= k->now_us)) return 0;
+    bus->alarms.look = 0;
+    k->looked_us = k->now_us;
+    ebi_store_unlock(&bus->store);
+    looked = ebi_look_outside(bus, bus->set.workers ? k->now_us + EBI_CLOCKWORK_WAIT_US : 0);
     ebi_store_lock(&bus->store);
     if (!looked) bus->alarms.look = 1;
     return 1;
 }
 
 /* Events that are due: somebody idle is woken for them, or the keeper wakes up when they are. */
-EBI_FN int ebi_keeper_due(eb_bus *bus, ebi_keeper *k)
+EBI_FN int ebi_job_due(eb_bus *bus)
 {
-    int64_t wait_ms;
-    if (bus->alarms.retry_at_us > k->now_us) ebi_keeper_again(k, bus->alarms.retry_at_us);
-    if (ebi_window_lapping(&bus->lane.win) && bus->lane.win.lap_rest_us > k->now_us)
-        ebi_keeper_again(k, bus->lane.win.lap_rest_us);
-    if (bus->life.state == EBI_STARTED && bus->crew.idle > 0 && ebi_claim_due_now(&bus->lane)) {
+    int64_t in_us = ebi_clockwork_in(bus);
+    if (in_us > 0) ebi_clockwork_again(bus, ebi_add(bus->clockwork.now_us, in_us));
+    else if (bus->life.state == EBI_STARTED && bus->crew.idle > 0)
         ebi_cond_signal(&bus->alarms.work);
-    } else if (bus->lane.win.next_due_ms != INT64_MAX) {
-        wait_ms = bus->lane.win.next_due_ms - ebi_now_ms(&bus->store);
-        if (wait_ms > 0 && wait_ms < 3600000) ebi_keeper_again(k, k->now_us + wait_ms * 1000);
-    }
+    return 0;
+}
+
+/* In order of urgency; pump: who pumps does it too, in his way he does the others. */
+static const struct ebi_job {
+    int (*run)(eb_bus *bus);
+    int pump;
+} ebi_jobs[] = {{ebi_job_deadlines, 0}, {ebi_job_hire, 0},  {ebi_job_acks, 0},
+                {ebi_job_show, 0},      {ebi_job_notes, 1}, {ebi_job_checkpoint, 0},
+                {ebi_job_outside, 1},   {ebi_job_due, 0}};
+
+/* Does the first job that has something to do, and returns 1; else bus->clockwork.next_us says when
+** to ask again. Lock held on entry and exit. */
+EBI_FN int ebi_clockwork_turn(eb_bus *bus)
+{
+    size_t i;
+    EBI_HELD(&bus->store);
+    bus->clockwork.now_us = ebi_mono_us(&bus->store);
+    bus->clockwork.next_us = bus->clockwork.now_us + INT64_C(3600000000);
+    for (i = 0; i < sizeof ebi_jobs / sizeof *ebi_jobs; i++)
+        if ((bus->set.workers || ebi_jobs[i].pump) && ebi_jobs[i].run(bus)) return 1;
     return 0;
 }
 
@@ -8483,18 +8528,11 @@ EBI_FN void *ebi_keeper_main(void *arg)
 {
     eb_bus *bus = (eb_bus *)arg;
     eb_store *store = &bus->store;
-    ebi_keeper k;
-    memset(&k, 0, sizeof k);
     ebi_store_lock(store);
     while (bus->life.state == EBI_STARTED || (bus->crew.alive > 0 && !bus->life.abandon)) {
-        k.now_us = ebi_mono_us(store);
-        k.next_us = k.now_us + INT64_C(3600000000);
-        if (ebi_keeper_deadlines(bus, &k) || ebi_keeper_hire(bus, &k) ||
-            ebi_keeper_acks(bus, &k) || ebi_keeper_show(bus, &k) || ebi_keeper_notes(bus, &k) ||
-            ebi_keeper_files(bus, &k) || ebi_keeper_due(bus, &k))
-            continue;
-        bus->alarms.until_us = k.next_us;
-        ebi_store_wait(store, &bus->alarms.keeper, k.next_us - k.now_us);
+        if (ebi_clockwork_turn(bus)) continue;
+        bus->alarms.until_us = bus->clockwork.next_us;
+        ebi_store_wait(store, &bus->alarms.keeper, bus->clockwork.next_us - bus->clockwork.now_us);
         bus->alarms.until_us = 0;
     }
     ebi_store_unlock(store);
@@ -8531,13 +8569,9 @@ EBI_FN eb_result ebi_pump_enter(eb_bus *bus)
 /* Milliseconds until something is due: 0 now, -1 nothing known. Lock held. */
 EBI_FN int64_t ebi_pump_next(eb_bus *bus)
 {
-    int64_t now = ebi_now_ms(&bus->store);
+    int64_t in_us = ebi_clockwork_in(bus);
     EBI_HELD(&bus->store);
-    if (bus->alarms.retry_at_us && ebi_mono_us(&bus->store) < bus->alarms.retry_at_us)
-        return (bus->alarms.retry_at_us - ebi_mono_us(&bus->store)) / 1000 + 1;
-    if (bus->lane.claimed.head || bus->lane.chained || ebi_claim_due_now(&bus->lane)) return 0;
-    if (bus->lane.win.next_due_ms == INT64_MAX) return -1;
-    return bus->lane.win.next_due_ms > now ? bus->lane.win.next_due_ms - now : 0;
+    return in_us == INT64_MAX ? -1 : in_us / 1000 + (in_us % 1000 != 0);
 }
 
 /* Gives it back; finishes a shutdown that began meanwhile. Lock held on entry and exit. */
@@ -8596,20 +8630,13 @@ EBI_FN eb_result ebi_pump_flush(eb_bus *bus)
     return rc;
 }
 
-/* Looks outside if it is time to, or at once. Lock held on entry and exit. */
+/* Does what is to be done beside events; now: looks outside whether it is time to or not. Lock held
+** on entry and exit. */
 EBI_FN void ebi_pump_look(eb_bus *bus, int now)
 {
-    int64_t now_us = ebi_mono_us(&bus->store);
     EBI_HELD(&bus->store);
-    if (bus->life.state != EBI_STARTED) return;
-    if (!now && !bus->alarms.look &&
-        (bus->set.idle_poll_ms < 0 || now_us - bus->pump.looked_us < ebi_us(bus->set.idle_poll_ms)))
-        return;
-    bus->alarms.look = 0;
-    bus->pump.looked_us = now_us;
-    ebi_store_unlock(&bus->store);
-    ebi_look_outside(bus, 0);
-    ebi_store_lock(&bus->store);
+    if (now) bus->alarms.look = 1;
+    while (bus->life.state == EBI_STARTED && ebi_clockwork_turn(bus)) continue;
 }
 
 /* The body of eb_pump: at least one event, then more until the deadline; then everything on disk.
@@ -10276,7 +10303,7 @@ EB_API eb_result eb_extend(eb_delivery *delivery, int64_t more_ms)
     if (rc != EB_OK) return rc;
     store = &delivery->bus->store;
     ebi_store_lock(store);
-    if (run->lost || (run->deadline_us >= 0 && ebi_mono_us(store) >= run->deadline_us)) {
+    if (run->lost || ebi_run_overdue(run, ebi_mono_us(store))) {
         rc = ebi_error(EB_ERR_STALE, "the handler has timed out already");
     } else if (more_ms == EB_NONE || more_ms > INT64_MAX / 1000 - run->deadline_us) {
         run->deadline_us = -1;
@@ -10298,7 +10325,7 @@ EB_API int eb_cancelled(const eb_delivery *delivery)
     bus = delivery->bus;
     ebi_store_lock(&bus->store);
     yes = run->lost || bus->life.state >= EBI_STOPPING ||
-          (run->deadline_us >= 0 && ebi_mono_us(&bus->store) >= run->deadline_us);
+          ebi_run_overdue(run, ebi_mono_us(&bus->store));
     ebi_store_unlock(&bus->store);
     return yes;
 }
