@@ -942,8 +942,12 @@ EB_API int eb_match(const char *pattern, const char *type);
 #include <string.h>
 
 #ifndef EB_ASSERT
+#ifdef NDEBUG /* not evaluated, but what it mentions is used */
+#define EB_ASSERT(cond) ((void)sizeof((cond) ? 1 : 0))
+#else
 #include <assert.h>
 #define EB_ASSERT(cond) assert(cond)
+#endif
 #endif
 
 #ifndef EB_READY_MAX
@@ -8268,10 +8272,10 @@ EBI_FN void ebi_bus_finish(eb_bus *bus)
 /* ===========================================================================
 ** >>clockwork   What has to be done at what time                    [private]
 ** ========================================================================
-** A list of jobs, each a small function that is asked in turn: it does what is to be done now, or says
-** when it wants to be asked again. The keeper goes through the list and sleeps until then; who pumps
-** goes through those that are his. Each: lock held on entry and exit, perhaps not in between; 1 if it
-** did something, so that the time has to be read again. */
+** A list of jobs, each a small function that is asked in turn: it does what is to be done now, or
+** says when it wants to be asked again. The keeper goes through the list and sleeps until then; who
+** pumps goes through those that are his. Each: lock held on entry and exit, perhaps not in between;
+** 1 if it did something, so that the time has to be read again. */
 
 enum { EBI_CLOCKWORK_WAIT_US = 200000 }; /* the keeper waits no longer for anybody's lock */
 
@@ -8376,7 +8380,8 @@ EBI_FN int ebi_job_hire(eb_bus *bus)
 /* Acks that found no commit to ride on. */
 EBI_FN int ebi_job_acks(eb_bus *bus)
 {
-    int64_t due_us = bus->alarms.retry_at_us, until_us = bus->clockwork.now_us + EBI_CLOCKWORK_WAIT_US;
+    int64_t due_us = bus->alarms.retry_at_us;
+    int64_t until_us = bus->clockwork.now_us + EBI_CLOCKWORK_WAIT_US;
     eb_result rc;
     if (!bus->out.waiting.head) return 0;
     if (due_us == 0) due_us = bus->out.since_us + EB_ACK_DELAY_MS * 1000;
@@ -9778,9 +9783,10 @@ EBI_FN int ebi_depths_begin(eb_bus *bus, ebi_db *db, int64_t *mine)
     *mine = 0;
     if (!ebi_writer_enter_until(store, ebi_mono_us(store) + EBI_STATS_WAIT_US))
         return ebi_db_number(store, db, EBI_SQL_LAST_SEQ, &seq);
-    rc = ebi_db_number(store, db, EBI_SQL_LAST_SEQ, &seq); /* from here on it is one moment */
-    known = rc == SQLITE_OK && store->writer.handle && !store->must_reopen &&
+    known = store->writer.handle && !store->must_reopen && /* before the snapshot: if somebody else */
             ebi_db_number(store, &store->writer, EBI_SQL_DATA_VERSION, &version) == SQLITE_OK;
+    rc = ebi_db_number(store, db, EBI_SQL_LAST_SEQ, &seq); /* commits in between, it is no match */
+    known = known && rc == SQLITE_OK;
     ebi_store_lock(store);
     if (known) {
         *mine = ++bus->depths.counts;
