@@ -1892,7 +1892,13 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
     "CASE WHEN d.errors IS NULL THEN '['||?9||']'"                                                 \
     " ELSE substr(d.errors,1,length(d.errors)-1)||','||?9||']' END"
 
-/* What the engine wants to know of a live event; see ebi_entry_load(). */
+/* What the engine wants to know of a live event; see ebi_entry_load(). The columns by name. */
+enum {
+    EBI_LOAD_SEQ, EBI_LOAD_FAILED, EBI_LOAD_APART, EBI_LOAD_BORN, EBI_LOAD_RETRIED,
+    EBI_LOAD_SNOOZES, EBI_LOAD_DUE, EBI_LOAD_CREATED, EBI_LOAD_ID, EBI_LOAD_TYPE, EBI_LOAD_PAYLOAD,
+    EBI_LOAD_METADATA, EBI_LOAD_KEY, EBI_LOAD_IDEMPOTENCY, EBI_LOAD_PRODUCER, EBI_LOAD_ERRORS,
+    EBI_LOAD_STATUS, EBI_LOAD_COLUMNS
+};
 #define EBI_SQL_LOAD                                                                               \
     "SELECT d.seq,d.failed,d.apart,d.born,d.retried_at,d.snoozes,d.due_ms,l.created_at,l.id,"      \
     "l.type,l.payload,l.metadata,l.ordering_key,l.idempotency_key,l.producer,d.errors,d.status"    \
@@ -1928,7 +1934,14 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
     "l.producer,l.created_at,d.failed+1," EBI_SQL_ERRORS ",?5,d.retried_at,d.retried_by"           \
     " FROM @deliveries AS d JOIN @event_log AS l ON l.seq=d.seq WHERE d.seq=?1 AND "
 
-/* One event for the inspector; see ebi_list_add(). */
+/* One event for the inspector; see ebi_rows_add(). The columns by name; TYPE to ERRORS are the texts
+** that are copied. */
+enum {
+    EBI_LIST_SEQ, EBI_LIST_STATUS, EBI_LIST_FAILED, EBI_LIST_CREATED, EBI_LIST_UPDATED,
+    EBI_LIST_DIED, EBI_LIST_ID, EBI_LIST_TYPE, EBI_LIST_PAYLOAD, EBI_LIST_METADATA, EBI_LIST_KEY,
+    EBI_LIST_IDEMPOTENCY, EBI_LIST_PRODUCER, EBI_LIST_SUBSCRIPTION, EBI_LIST_ERRORS, EBI_LIST_DUE,
+    EBI_LIST_CLAIMED, EBI_LIST_COLUMNS
+};
 #define EBI_SQL_LIST_LOG                                                                           \
     "SELECT l.seq,CASE WHEN d.seq IS NOT NULL THEN d.status WHEN f.seq IS NOT NULL THEN 'done'"    \
     " WHEN x.seq IS NOT NULL THEN 'dlq' ELSE 'done' END,"                                          \
@@ -1966,6 +1979,31 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
 #define EBI_SQL_FILTER_DEAD                                                                        \
     EBI_SQL_FILTER("x") EBI_SQL_FILTER_MORE("x") " AND (?8 IS NULL OR x.subscription=?8)"
 
+/* Parameters by name, where a family of statements shares more than three. A statement numbers its
+** parameters by these, and leaves out what it does not need. */
+enum { /* LOG_INSERT */
+    EBI_LOG_SEQ = 1, EBI_LOG_ID, EBI_LOG_TYPE, EBI_LOG_PAYLOAD, EBI_LOG_METADATA, EBI_LOG_KEY,
+    EBI_LOG_IDEMPOTENCY, EBI_LOG_PRODUCER, EBI_LOG_DELIVER_AT, EBI_LOG_CREATED
+};
+enum { /* LIVE_INSERT */
+    EBI_LIVE_SEQ = 1, EBI_LIVE_STATUS, EBI_LIVE_ATTEMPTS, EBI_LIVE_MAX_ATTEMPTS, EBI_LIVE_BORN,
+    EBI_LIVE_DUE, EBI_LIVE_OWNER, EBI_LIVE_TOKEN, EBI_LIVE_KEY, EBI_LIVE_UPDATED
+};
+enum { /* CLAIM, CLAIM_PLAIN, PARK: see EBI_SQL_FENCE */
+    EBI_FENCE_SEQ = 1, EBI_FENCE_TOKEN, EBI_FENCE_SETS, EBI_FENCE_OWNER, EBI_FENCE_UPDATED,
+    EBI_FENCE_STATUS, EBI_FENCE_FAILED, EBI_FENCE_SNOOZES, EBI_FENCE_MAX_ATTEMPTS,
+    EBI_FENCE_SUSPECT, EBI_FENCE_DUE_BY
+};
+enum { /* how a claim ends: ebi_end_run() */
+    EBI_END_SEQ = 1, EBI_END_TOKEN, EBI_END_DUE, EBI_END_STATUS, EBI_END_NOW, EBI_END_SUSPECT,
+    EBI_END_SNOOZES, EBI_END_ERROR = 9
+};
+enum { /* EBI_SQL_FILTER and what pages: ebi_filter_bind() */
+    EBI_FILTER_AFTER = 1, EBI_FILTER_TO, EBI_FILTER_PATTERN, EBI_FILTER_FROM_TIME,
+    EBI_FILTER_TO_TIME, EBI_FILTER_LIMIT, EBI_FILTER_OFFSET, EBI_FILTER_SUBSCRIPTION,
+    EBI_FILTER_ID, EBI_FILTER_STATUSES
+};
+
 #define EBI_SQL_LIST(X)                                                                            \
     /* transactions */                                                                             \
     X(BEGIN, "BEGIN IMMEDIATE")                                                                    \
@@ -1983,7 +2021,7 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
                   " VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)")                                       \
     X(LIVE_INSERT, "INSERT INTO @deliveries(seq,status,attempts,max_attempts,born,due_ms,owner,"   \
                    "token,ordering_key,updated_at) VALUES(?1,?2,?3,?4,?5,?6,?7,?8,?9,?10)")        \
-    X(FINISH, "INSERT INTO @finished(seq,attempts,finished_at) VALUES(?1,?3,?5)")                  \
+    X(FINISH, "INSERT INTO @finished(seq,attempts,finished_at) VALUES(?1,?2,?3)")                  \
     X(KNOWN_KEY, "SELECT id FROM @event_log WHERE idempotency_key=?1") /* unique partial index */  \
     X(LIVE_COUNT, "SELECT count(*) FROM @deliveries")                                              \
     /* dispatch: by rowid, or by a partial index on due_ms or apart */                             \
@@ -5240,24 +5278,25 @@ EBI_FN ebi_entry *ebi_entry_load(ebi_lane *lane, sqlite3_stmt *s, int *rc)
 {
     eb_message m;
     ebi_entry *e;
-    const char *id = ebi_column(s, 8);
+    const char *id = ebi_column(s, EBI_LOAD_ID);
     int bad = 0;
-    int64_t seq = ebi_column_within(s, 0, "deliveries.seq", 1, EBI_SEQ_MAX, &bad);
-    int64_t failed = ebi_column_within(s, 1, "deliveries.failed", 0, INT32_MAX - 1, &bad);
-    int64_t snoozes = ebi_column_within(s, 5, "deliveries.snoozes", 0, INT32_MAX - 1, &bad);
-    EB_ASSERT(sqlite3_column_count(s) == 17);
+    const int most = INT32_MAX - 1;
+    int64_t seq = ebi_column_within(s, EBI_LOAD_SEQ, "deliveries.seq", 1, EBI_SEQ_MAX, &bad);
+    int64_t failed = ebi_column_within(s, EBI_LOAD_FAILED, "deliveries.failed", 0, most, &bad);
+    int64_t snoozes = ebi_column_within(s, EBI_LOAD_SNOOZES, "deliveries.snoozes", 0, most, &bad);
+    EB_ASSERT(sqlite3_column_count(s) == EBI_LOAD_COLUMNS);
     *rc = SQLITE_CORRUPT;
-    ebi_column_within(s, 2, "deliveries.apart", 0, 2, &bad);
-    ebi_column_within(s, 6, "deliveries.due_ms", 0, INT64_MAX, &bad);
+    ebi_column_within(s, EBI_LOAD_APART, "deliveries.apart", 0, 2, &bad);
+    ebi_column_within(s, EBI_LOAD_DUE, "deliveries.due_ms", 0, INT64_MAX, &bad);
     if (bad) return NULL;
     memset(&m, 0, sizeof m);
-    m.type = ebi_column(s, 9);
-    m.payload = ebi_column(s, 10);
-    m.metadata = ebi_column(s, 11);
-    m.ordering_key = ebi_column(s, 12);
-    m.idempotency_key = ebi_column(s, 13);
+    m.type = ebi_column(s, EBI_LOAD_TYPE);
+    m.payload = ebi_column(s, EBI_LOAD_PAYLOAD);
+    m.metadata = ebi_column(s, EBI_LOAD_METADATA);
+    m.ordering_key = ebi_column(s, EBI_LOAD_KEY);
+    m.idempotency_key = ebi_column(s, EBI_LOAD_IDEMPOTENCY);
     if (!id || !m.type || !m.payload) {
-        *rc = ebi_db_no_event(s, 8);
+        *rc = ebi_db_no_event(s, EBI_LOAD_ID);
         return NULL;
     }
     if (!ebi_text_name_len(m.type, EBI_TYPE_MAX) ||
@@ -5266,19 +5305,19 @@ EBI_FN ebi_entry *ebi_entry_load(ebi_lane *lane, sqlite3_stmt *s, int *rc)
                   (long long)seq);
         return NULL;
     }
-    e = ebi_entry_new(&lane->bus->store, &m, (size_t)sqlite3_column_bytes(s, 10), ebi_column(s, 14),
-                      ebi_column(s, 15));
+    e = ebi_entry_new(&lane->bus->store, &m, (size_t)sqlite3_column_bytes(s, EBI_LOAD_PAYLOAD),
+                      ebi_column(s, EBI_LOAD_PRODUCER), ebi_column(s, EBI_LOAD_ERRORS));
     *rc = e ? SQLITE_OK : SQLITE_NOMEM;
     if (!e) return NULL;
     e->lane = lane;
     e->seq = seq;
     e->failed = (int)failed;
     e->snoozes = (int)snoozes;
-    e->suspect = sqlite3_column_int(s, 2) == 1;
-    e->waits = ebi_status_of(ebi_column(s, 16)) == EB_PROCESSING;
-    e->born = sqlite3_column_int64(s, 3);
-    e->retried = sqlite3_column_type(s, 4) != SQLITE_NULL || snoozes > 0;
-    e->created_at_ms = ebi_time_parse(ebi_column(s, 7));
+    e->suspect = sqlite3_column_int(s, EBI_LOAD_APART) == 1;
+    e->waits = ebi_status_of(ebi_column(s, EBI_LOAD_STATUS)) == EB_PROCESSING;
+    e->born = sqlite3_column_int64(s, EBI_LOAD_BORN);
+    e->retried = sqlite3_column_type(s, EBI_LOAD_RETRIED) != SQLITE_NULL || snoozes > 0;
+    e->created_at_ms = ebi_time_parse(ebi_column(s, EBI_LOAD_CREATED));
     snprintf(e->id.str, sizeof e->id.str, "%s", id);
     return e;
 }
@@ -5564,17 +5603,15 @@ EBI_FN int ebi_end_run(eb_store *store, int index, const ebi_end *end, int *chan
     if (!s) return ebi_db_code(&store->writer);
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     n = sqlite3_bind_parameter_count(s);
-    sqlite3_bind_int64(s, 1, end->seq);
-    if (n >= 2 && end->token) sqlite3_bind_int64(s, 2, end->token);
-    else if (n >= 2) sqlite3_bind_null(s, 2);
-    if (n >= 3 && end->due_ms != EBI_NOT_DUE) sqlite3_bind_int64(s, 3, end->due_ms);
-    else if (n >= 3) sqlite3_bind_null(s, 3);
-    if (n >= 4) ebi_bind_text(s, 4, end->status);
-    if (n >= 5) ebi_bind_text(s, 5, end->now);
-    if (n >= 6 && end->suspect) sqlite3_bind_int(s, 6, 1);
-    else if (n >= 6) sqlite3_bind_null(s, 6);
-    if (n >= 7) sqlite3_bind_int(s, 7, end->snoozes);
-    if (n >= 9) ebi_bind_text(s, 9, end->error_json);
+    sqlite3_bind_int64(s, EBI_END_SEQ, end->seq);
+    if (n >= EBI_END_TOKEN) ebi_bind_some(s, EBI_END_TOKEN, end->token);
+    if (n >= EBI_END_DUE && end->due_ms == EBI_NOT_DUE) sqlite3_bind_null(s, EBI_END_DUE);
+    else if (n >= EBI_END_DUE) sqlite3_bind_int64(s, EBI_END_DUE, end->due_ms);
+    if (n >= EBI_END_STATUS) ebi_bind_text(s, EBI_END_STATUS, end->status);
+    if (n >= EBI_END_NOW) ebi_bind_text(s, EBI_END_NOW, end->now);
+    if (n >= EBI_END_SUSPECT) ebi_bind_some(s, EBI_END_SUSPECT, end->suspect != 0);
+    if (n >= EBI_END_SNOOZES) sqlite3_bind_int(s, EBI_END_SNOOZES, end->snoozes);
+    if (n >= EBI_END_ERROR) ebi_bind_text(s, EBI_END_ERROR, end->error_json);
     rc = ebi_db_step(s);
     if (rc == SQLITE_OK) *changed = sqlite3_changes(store->writer.handle);
     return rc;
@@ -5588,15 +5625,16 @@ EBI_FN int ebi_end_dead(eb_store *store, const ebi_end *end, int die, int gone, 
     return rc == SQLITE_OK && *changed ? ebi_end_run(store, gone, end, changed) : rc;
 }
 
-EBI_FN int ebi_finish_insert(eb_store *store, int64_t seq, int attempts, const char *now)
+/* An event that ended well, without a failed attempt. */
+EBI_FN int ebi_end_done(eb_store *store, int64_t seq, int attempts, const char *now)
 {
-    ebi_end end;
-    int changed;
-    memset(&end, 0, sizeof end);
-    end.seq = seq;
-    end.due_ms = attempts; /* FINISH has its one number in that place */
-    end.now = now;
-    return ebi_end_run(store, EBI_SQL_FINISH, &end, &changed);
+    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_FINISH);
+    EB_ASSERT(seq > 0 && attempts >= 0);
+    if (!s) return ebi_db_code(&store->writer);
+    sqlite3_bind_int64(s, 1, seq);
+    sqlite3_bind_int(s, 2, attempts);
+    ebi_bind_text(s, 3, now);
+    return ebi_db_step(s);
 }
 
 /* Lock held; called by the leader before it begins. 1 if there are any. */
@@ -5632,7 +5670,7 @@ EBI_FN int ebi_outcome_apply(eb_store *store, ebi_entry *e, const char *now)
         if (rc == SQLITE_OK && changed)
             rc = ebi_end_run(store, EBI_SQL_DELETE_LIVE, &end, &changed);
         if (rc == SQLITE_OK && changed && e->failed == 0)
-            rc = ebi_finish_insert(store, e->seq, 1, now);
+            rc = ebi_end_done(store, e->seq, 1, now);
         break;
     case EBI_OUT_DEAD:
         over = 1;
@@ -6041,17 +6079,17 @@ EBI_FN int ebi_publish_log_row(eb_store *store, const eb_message *m, const eb_id
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_LOG_INSERT);
     if (!s) return ebi_db_code(&store->writer);
-    sqlite3_bind_int64(s, 1, b->seq);
-    sqlite3_bind_text(s, 2, id->str, 36, SQLITE_STATIC);
-    ebi_bind_text(s, 3, m->type);
-    sqlite3_bind_text64(s, 4, m->payload ? m->payload : "null", ebi_payload_len(m), SQLITE_STATIC,
-                        SQLITE_UTF8);
-    ebi_bind_text(s, 5, m->metadata);
-    ebi_bind_text(s, 6, m->ordering_key);
-    ebi_bind_text(s, 7, m->idempotency_key);
-    ebi_bind_text(s, 8, store->node_id);
-    ebi_bind_some(s, 9, b->due_ms);
-    sqlite3_bind_text(s, 10, b->now, EBI_TIME_LEN, SQLITE_STATIC);
+    sqlite3_bind_int64(s, EBI_LOG_SEQ, b->seq);
+    sqlite3_bind_text(s, EBI_LOG_ID, id->str, 36, SQLITE_STATIC);
+    ebi_bind_text(s, EBI_LOG_TYPE, m->type);
+    sqlite3_bind_text64(s, EBI_LOG_PAYLOAD, m->payload ? m->payload : "null", ebi_payload_len(m),
+                        SQLITE_STATIC, SQLITE_UTF8);
+    ebi_bind_text(s, EBI_LOG_METADATA, m->metadata);
+    ebi_bind_text(s, EBI_LOG_KEY, m->ordering_key);
+    ebi_bind_text(s, EBI_LOG_IDEMPOTENCY, m->idempotency_key);
+    ebi_bind_text(s, EBI_LOG_PRODUCER, store->node_id);
+    ebi_bind_some(s, EBI_LOG_DELIVER_AT, b->due_ms);
+    sqlite3_bind_text(s, EBI_LOG_CREATED, b->now, EBI_TIME_LEN, SQLITE_STATIC);
     return ebi_db_step(s);
 }
 
@@ -6059,16 +6097,16 @@ EBI_FN int ebi_publish_live_row(eb_store *store, const eb_message *m, const ebi_
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_LIVE_INSERT);
     if (!s) return ebi_db_code(&store->writer);
-    sqlite3_bind_int64(s, 1, b->seq);
-    ebi_bind_text(s, 2, b->token ? "processing" : "pending");
-    sqlite3_bind_int(s, 3, b->token && b->counted ? 1 : 0);
-    ebi_bind_some(s, 4, b->token ? b->attempts : 0);
-    ebi_bind_some(s, 5, b->born);
-    ebi_bind_some(s, 6, b->due_ms);
-    ebi_bind_text(s, 7, b->token ? store->node_id : NULL);
-    ebi_bind_some(s, 8, b->token);
-    ebi_bind_text(s, 9, m->ordering_key);
-    ebi_bind_text(s, 10, b->token ? b->now : NULL);
+    sqlite3_bind_int64(s, EBI_LIVE_SEQ, b->seq);
+    ebi_bind_text(s, EBI_LIVE_STATUS, b->token ? "processing" : "pending");
+    sqlite3_bind_int(s, EBI_LIVE_ATTEMPTS, b->token && b->counted ? 1 : 0);
+    ebi_bind_some(s, EBI_LIVE_MAX_ATTEMPTS, b->token ? b->attempts : 0);
+    ebi_bind_some(s, EBI_LIVE_BORN, b->born);
+    ebi_bind_some(s, EBI_LIVE_DUE, b->due_ms);
+    ebi_bind_text(s, EBI_LIVE_OWNER, b->token ? store->node_id : NULL);
+    ebi_bind_some(s, EBI_LIVE_TOKEN, b->token);
+    ebi_bind_text(s, EBI_LIVE_KEY, m->ordering_key);
+    ebi_bind_text(s, EBI_LIVE_UPDATED, b->token ? b->now : NULL);
     return ebi_db_step(s);
 }
 
@@ -6124,7 +6162,7 @@ EBI_FN int ebi_publish_one(eb_bus *bus, ebi_publish *p, size_t i, int64_t seq, i
     rc = ebi_publish_log_row(store, m, &p->ids[i], &b);
     if (rc == SQLITE_OK && b.token) rc = ebi_claim_mark(&bus->lane, seq);
     if (rc == SQLITE_OK && b.kind == EBI_BORN_DONE)
-        return ebi_finish_insert(store, seq, 0, b.now);
+        return ebi_end_done(store, seq, 0, b.now);
     if (rc == SQLITE_OK) rc = ebi_publish_live_row(store, m, &b);
     if (rc == SQLITE_OK && b.kind == EBI_BORN_DEAD) return ebi_publish_dead(store, seq, b.now);
     p->born_live++;
@@ -6613,20 +6651,20 @@ EBI_FN int ebi_claim_fenced(const ebi_claim *c, int index, const ebi_entry *e, i
     int rc;
     *won = 0;
     if (!s) return ebi_db_code(&store->writer);
-    sqlite3_bind_int64(s, 1, e->seq);
-    sqlite3_bind_int64(s, 3, p3); /* counted, or aside */
+    sqlite3_bind_int64(s, EBI_FENCE_SEQ, e->seq);
+    sqlite3_bind_int64(s, EBI_FENCE_SETS, p3); /* counted, or aside */
     if (index != EBI_SQL_PARK) {
-        sqlite3_bind_int64(s, 2, e->token);
-        ebi_bind_text(s, 4, store->node_id);
-        ebi_bind_text(s, 5, c->now);
-        sqlite3_bind_int(s, 9, c->attempts);
+        sqlite3_bind_int64(s, EBI_FENCE_TOKEN, e->token);
+        ebi_bind_text(s, EBI_FENCE_OWNER, store->node_id);
+        ebi_bind_text(s, EBI_FENCE_UPDATED, c->now);
+        sqlite3_bind_int(s, EBI_FENCE_MAX_ATTEMPTS, c->attempts);
     }
-    ebi_bind_text(s, 6, e->waits ? "processing" : "pending");
-    sqlite3_bind_int(s, 7, e->failed);
-    sqlite3_bind_int(s, 8, e->snoozes);
+    ebi_bind_text(s, EBI_FENCE_STATUS, e->waits ? "processing" : "pending");
+    sqlite3_bind_int(s, EBI_FENCE_FAILED, e->failed);
+    sqlite3_bind_int(s, EBI_FENCE_SNOOZES, e->snoozes);
     if (index != EBI_SQL_CLAIM_PLAIN) {
-        sqlite3_bind_int(s, 10, e->suspect);
-        sqlite3_bind_int64(s, 11, c->now_ms);
+        sqlite3_bind_int(s, EBI_FENCE_SUSPECT, e->suspect);
+        sqlite3_bind_int64(s, EBI_FENCE_DUE_BY, c->now_ms);
     }
     rc = ebi_db_step(s);
     *won = rc == SQLITE_OK && sqlite3_changes(store->writer.handle) == 1;
@@ -6718,7 +6756,7 @@ EBI_FN int ebi_claim_unmatched(ebi_claim *c, ebi_entry *e, int plain, int *fate)
     c->ended++;
     ebi_list_push(bus->set.on_unmatched == EB_UNMATCHED_DLQ ? &c->dead : &c->done, e);
     return bus->set.on_unmatched == EB_UNMATCHED_DLQ ? SQLITE_OK
-                                                 : ebi_finish_insert(store, e->seq, 0, c->now);
+                                                 : ebi_end_done(store, e->seq, 0, c->now);
 }
 
 /* An event that nobody stands before. plain: its row waits for nothing. */
@@ -7122,15 +7160,15 @@ EBI_FN int ebi_claim_rows(ebi_claim *c, int64_t from, int64_t to, int64_t *at,
     while ((rc = sqlite3_step(s)) == SQLITE_ROW && n < EBI_SLICE && c->loaded.count < room &&
            c->loaded.bytes + c->won.bytes < EB_READY_BYTES) {
         n++;
-        type = ebi_column(s, 9);
-        if (type && sqlite3_column_int64(s, 3) != lane->bus->life.incarnation &&
-            sqlite3_column_type(s, 12) == SQLITE_NULL && strlen(type) <= EBI_TYPE_MAX &&
+        type = ebi_column(s, EBI_LOAD_TYPE);
+        if (type && sqlite3_column_int64(s, EBI_LOAD_BORN) != lane->bus->life.incarnation &&
+            sqlite3_column_type(s, EBI_LOAD_KEY) == SQLITE_NULL && strlen(type) <= EBI_TYPE_MAX &&
             ebi_claim_match(lane, type, &attempts) == EBI_MATCH_NONE) {
             ebi_entry parked; /* found on disk, nobody matches, no key: no copy is needed */
             memset(&parked, 0, sizeof parked);
             parked.type = type;
             ebi_claim_park(c, &parked, EBI_MATCH_NONE, 1, &fate);
-            *at = sqlite3_column_int64(s, 0);
+            *at = sqlite3_column_int64(s, EBI_LOAD_SEQ);
             continue;
         }
         e = ebi_entry_load(c->lane, s, &rc);
@@ -9321,44 +9359,47 @@ EBI_FN int ebi_rows_grow(eb_store *store, ebi_rows *list)
     return 1;
 }
 
-/* Appends the row of s (EBI_SQL_LIST_...). 0: out of memory. */
+/* One text of a row, into the block of its item; returns its length. */
+EBI_FN size_t ebi_rows_put(char **block, const char **field, sqlite3_stmt *s, int column)
+{
+    EB_ASSERT(column >= EBI_LIST_TYPE && column < EBI_LIST_DUE);
+    return ebi_put(block, field, ebi_column(s, column), (size_t)sqlite3_column_bytes(s, column));
+}
+
+/* Appends the row of s (EBI_SQL_LIST_...). 0: out of memory, or not a row of ours. */
 EBI_FN int ebi_rows_add(eb_store *store, ebi_rows *list, sqlite3_stmt *s)
 {
-    const char *field[9], *id;
-    size_t len[9], size = 1;
+    const char *id = ebi_column(s, EBI_LIST_ID);
+    size_t size = 1;
     eb_event *e;
     char *block;
     int i;
-    EB_ASSERT(sqlite3_column_count(s) == 17);
+    EB_ASSERT(sqlite3_column_count(s) == EBI_LIST_COLUMNS);
+    if (!id || !ebi_column(s, EBI_LIST_TYPE) || !ebi_column(s, EBI_LIST_PAYLOAD)) return 0;
     if (!ebi_rows_grow(store, list)) return 0;
-    for (i = 0; i < 8; i++) { /* type payload metadata ordering idempotency producer sub errors */
-        field[i] = ebi_column(s, 7 + i);
-        len[i] = (size_t)sqlite3_column_bytes(s, 7 + i);
-        size += len[i] + 1;
-    }
-    id = ebi_column(s, 6);
-    if (!id || !field[0] || !field[1]) return 0;
+    for (i = EBI_LIST_TYPE; i < EBI_LIST_DUE; i++)
+        if (ebi_column(s, i)) size += (size_t)sqlite3_column_bytes(s, i) + 1;
     block = (char *)ebi_alloc(&store->allocator, size);
     if (!block) return 0;
     e = &list->out->items[list->out->count];
     memset(e, 0, sizeof *e);
-    ebi_put(&block, &e->type, field[0], len[0]); /* first: the block is freed through it */
-    e->payload_len = ebi_put(&block, &e->payload, field[1], len[1]);
-    ebi_put(&block, &e->metadata, field[2], len[2]);
-    ebi_put(&block, &e->ordering_key, field[3], len[3]);
-    ebi_put(&block, &e->idempotency_key, field[4], len[4]);
-    ebi_put(&block, &e->producer, field[5], len[5]);
-    ebi_put(&block, &e->subscription, field[6], len[6]);
-    ebi_put(&block, &e->last_error, field[7], len[7]);
+    ebi_rows_put(&block, &e->type, s, EBI_LIST_TYPE); /* first: the block is freed through it */
+    e->payload_len = ebi_rows_put(&block, &e->payload, s, EBI_LIST_PAYLOAD);
+    ebi_rows_put(&block, &e->metadata, s, EBI_LIST_METADATA);
+    ebi_rows_put(&block, &e->ordering_key, s, EBI_LIST_KEY);
+    ebi_rows_put(&block, &e->idempotency_key, s, EBI_LIST_IDEMPOTENCY);
+    ebi_rows_put(&block, &e->producer, s, EBI_LIST_PRODUCER);
+    ebi_rows_put(&block, &e->subscription, s, EBI_LIST_SUBSCRIPTION);
+    ebi_rows_put(&block, &e->last_error, s, EBI_LIST_ERRORS);
     snprintf(e->id.str, sizeof e->id.str, "%s", id);
-    e->seq = sqlite3_column_int64(s, 0);
-    e->status = ebi_status_of(ebi_column(s, 1));
-    e->retry_count = sqlite3_column_int(s, 2);
-    e->created_at_ms = ebi_time_parse(ebi_column(s, 3));
-    e->updated_at_ms = ebi_time_parse(ebi_column(s, 4));
-    e->dlq_at_ms = ebi_time_parse(ebi_column(s, 5));
-    e->due_ms = sqlite3_column_int64(s, 15);
-    e->claimed_ms = ebi_time_parse(ebi_column(s, 16));
+    e->seq = sqlite3_column_int64(s, EBI_LIST_SEQ);
+    e->status = ebi_status_of(ebi_column(s, EBI_LIST_STATUS));
+    e->retry_count = sqlite3_column_int(s, EBI_LIST_FAILED);
+    e->created_at_ms = ebi_time_parse(ebi_column(s, EBI_LIST_CREATED));
+    e->updated_at_ms = ebi_time_parse(ebi_column(s, EBI_LIST_UPDATED));
+    e->dlq_at_ms = ebi_time_parse(ebi_column(s, EBI_LIST_DIED));
+    e->due_ms = sqlite3_column_int64(s, EBI_LIST_DUE);
+    e->claimed_ms = ebi_time_parse(ebi_column(s, EBI_LIST_CLAIMED));
     list->out->count++;
     return 1;
 }
@@ -9372,7 +9413,7 @@ EBI_FN eb_result ebi_rows_read(eb_store *store, ebi_db *db, sqlite3_stmt *s, eb_
     list.out = out;
     while ((rc = sqlite3_step(s)) == SQLITE_ROW) {
         if (ebi_rows_add(store, &list, s)) continue;
-        rc = ebi_db_no_event(s, 6);
+        rc = ebi_db_no_event(s, EBI_LIST_ID);
         break;
     }
     if (rc != SQLITE_DONE) ebi_db_error(db, rc, "reading events");
@@ -9417,14 +9458,15 @@ EBI_FN void ebi_filter_bind(const ebi_filter *f, sqlite3_stmt *s, int dead)
     }
     if (f->q.id && f->seq - 1 > after) after = f->seq - 1; /* an id is one row: see ebi_id_seq() */
     if (f->q.id && f->seq < to) to = f->seq;
-    sqlite3_bind_int64(s, 1, after);
-    sqlite3_bind_int64(s, 2, to);
-    ebi_bind_text(s, 9, f->q.id);
-    ebi_bind_text(s, 3, f->q.pattern);
-    ebi_bind_text(s, 4, f->q.from_ms ? f->from : NULL);
-    ebi_bind_text(s, 5, f->q.to_ms ? f->to : NULL);
-    if (dead) ebi_bind_text(s, 8, f->q.subscription);
-    else if (sqlite3_bind_parameter_count(s) >= 10) sqlite3_bind_int(s, 10, (int)f->statuses);
+    sqlite3_bind_int64(s, EBI_FILTER_AFTER, after);
+    sqlite3_bind_int64(s, EBI_FILTER_TO, to);
+    ebi_bind_text(s, EBI_FILTER_ID, f->q.id);
+    ebi_bind_text(s, EBI_FILTER_PATTERN, f->q.pattern);
+    ebi_bind_text(s, EBI_FILTER_FROM_TIME, f->q.from_ms ? f->from : NULL);
+    ebi_bind_text(s, EBI_FILTER_TO_TIME, f->q.to_ms ? f->to : NULL);
+    if (dead) ebi_bind_text(s, EBI_FILTER_SUBSCRIPTION, f->q.subscription);
+    else if (sqlite3_bind_parameter_count(s) >= EBI_FILTER_STATUSES)
+        sqlite3_bind_int(s, EBI_FILTER_STATUSES, (int)f->statuses);
 }
 
 /* Which statement reads the page, and which counts; -1: no count is wanted. What is live or dead is
@@ -9455,8 +9497,8 @@ EBI_FN eb_result ebi_query_page(eb_store *store, ebi_db *db, const ebi_filter *f
     c = s && count >= 0 ? ebi_db_stmt(store, db, count) : NULL;
     if (!s || (count >= 0 && !c)) return ebi_db_error(db, ebi_db_code(db), "reading events");
     ebi_filter_bind(f, s, dead);
-    sqlite3_bind_int(s, 6, f->q.limit ? f->q.limit : 100);
-    sqlite3_bind_int(s, 7, f->q.offset);
+    sqlite3_bind_int(s, EBI_FILTER_LIMIT, f->q.limit ? f->q.limit : 100);
+    sqlite3_bind_int(s, EBI_FILTER_OFFSET, f->q.offset);
     rc = ebi_rows_read(store, db, s, out);
     out->total = -1;
     if (rc != EB_OK || !c) return rc;
@@ -9646,8 +9688,8 @@ EBI_FN eb_result ebi_dlq_snapshot(eb_store *store, ebi_dlq *d)
     }
     if (s) {
         ebi_filter_bind(&d->filter, s, 1);
-        sqlite3_bind_int64(s, 6, d->filter.q.limit ? d->filter.q.limit : -1);
-        sqlite3_bind_int(s, 7, d->filter.q.offset);
+        sqlite3_bind_int64(s, EBI_FILTER_LIMIT, d->filter.q.limit ? d->filter.q.limit : -1);
+        sqlite3_bind_int(s, EBI_FILTER_OFFSET, d->filter.q.offset);
     }
     while (s && result == EB_OK && (rc = sqlite3_step(s)) == SQLITE_ROW) {
         if (d->found == cap) {
@@ -9783,7 +9825,7 @@ EBI_FN int ebi_depths_begin(eb_bus *bus, ebi_db *db, int64_t *mine)
     *mine = 0;
     if (!ebi_writer_enter_until(store, ebi_mono_us(store) + EBI_STATS_WAIT_US))
         return ebi_db_number(store, db, EBI_SQL_LAST_SEQ, &seq);
-    known = store->writer.handle && !store->must_reopen && /* before the snapshot: if somebody else */
+    known = store->writer.handle && !store->must_reopen && /* before the snapshot: if somebody */
             ebi_db_number(store, &store->writer, EBI_SQL_DATA_VERSION, &version) == SQLITE_OK;
     rc = ebi_db_number(store, db, EBI_SQL_LAST_SEQ, &seq); /* commits in between, it is no match */
     known = known && rc == SQLITE_OK;
