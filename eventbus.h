@@ -345,8 +345,8 @@ CONFIGURATION
 FILE FORMAT
 
     An ordinary SQLite database in UTF-8 and WAL mode. While it is open, app.db-shm and app.db-wal
-    lie beside it, the WAL with up to 16 MB (64 with wal_pages = EB_NONE, more while a reader keeps
-    an old state). Whoever dispatches holds a lock on app.db.owner, in a namespace "billing" on
+    lie beside it, the WAL with up to 20 MB (90 with wal_pages = EB_NONE; more where one commit is
+    larger than that, or a reader keeps an old state). Whoever dispatches holds a lock on app.db.owner, in a namespace "billing" on
     app.db.owner@billing, each with a -journal beside it: leave these alone. All names in that
     namespace begin with billing_, but for `namespaces`. Times are text, 2026-11-18T05:32:10.123Z,
     except columns that end in _ms.
@@ -356,7 +356,9 @@ FILE FORMAT
         deliveries     what is live: one small row per unfinished event
         finished       how it ended well: seq, attempts, errors if any, finished_at
         dead_letters   how it ended badly, with everything; also when and by whom retried
-        subscriptions  who subscribes now, for information; schedules, nodes: for later versions
+        subscriptions  who subscribes now, for information; paused: stuck, see LIMITS
+        nodes          who dispatches: id, name, pid, since when, threads left behind (lost_workers);
+                       after a crash until the next start. schedules: for later versions
         meta           schema version, id key, floor of sequence numbers; namespaces: a list
         events         a view: id, type, payload, status, retry_count, last_error, metadata,
                        created_at, updated_at, seq, attempts, due_at (waits until then),
@@ -816,11 +818,11 @@ typedef struct eb_stats {
     int64_t oldest_pending_ms;              /* age of the oldest pending event, 0 = none */
     int64_t last_seq;                       /* of the newest event ever stored */
     int64_t db_bytes, wal_bytes;
-    /* of this bus; 0 in a store without a bus */
-    int64_t lost_workers; /* threads left behind in handlers that timed out, now */
-    int64_t paused;       /* subscriptions that lost too many threads, now */
-    int64_t unmatched;    /* events that were done without a handler, since this bus was opened */
-    /* since this bus was opened; stale: late answers */
+    /* now, of this bus; in a store without one: of whoever dispatches, as the file has it */
+    int64_t lost_workers; /* threads left behind in handlers that timed out */
+    int64_t paused;       /* subscriptions that lost too many threads */
+    /* since this bus was opened; 0 in a store without one */
+    int64_t unmatched; /* events that were done without a handler; stale: late answers */
     int64_t published, delivered, failed_attempts, died, stale, commits;
 } eb_stats;
 
@@ -978,6 +980,7 @@ EB_API int eb_match(const char *pattern, const char *type);
 #define EBI_WAL_SMALL 100        /* pages in it, after which it is worth that */
 #define EBI_WAL_PAGES 1000       /* default of options.wal_pages */
 #define EBI_WAL_MOST (64 * 1024 * 1024) /* bytes of WAL, beyond which EB_NONE is overruled */
+#define EBI_COPY_WAIT_US 1000000 /* the leader waits no longer for somebody else's checkpoint */
 #define EBI_SEQ_MAX (INT64_C(1) << 61) /* no file of ours comes near; an id has room for 62 bits */
 #define EBI_LINE_MAX 64          /* events of one key claimed in one commit */
 #define EBI_KEY_STEP 256         /* rows of one key brought into line in one commit */
@@ -2111,6 +2114,7 @@ enum { /* EBI_SQL_FILTER and what pages: ebi_filter_bind() */
     X(NODE_INSERT, "INSERT INTO @nodes(id,name,pid,registered_at,last_heartbeat)"                  \
                    " VALUES(?1,?2,?3,?4,?4)")                                                      \
     X(NODE_LOST, "UPDATE @nodes SET lost_workers=?1")                                              \
+    X(NODE_WHO, "SELECT ifnull(name,id),pid FROM @nodes LIMIT 1")                                  \
     X(STATS_PAUSED, "SELECT count(*) FROM @subscriptions WHERE paused")                            \
     X(STATS_LOST, "SELECT ifnull(sum(lost_workers),0) FROM @nodes")                                \
     /* inspector */                                                                                \
@@ -3888,13 +3892,21 @@ EBI_FN void ebi_writer_copied(eb_store *store, int rc, int frames, int copied)
 ** connection of its own, so that nobody waits. That alone need not be enough: SQLite begins the WAL
 ** anew only if a writer finds all of it copied, and under load it never does. So when the WAL is
 ** four times as long, the leader itself copies the little that is left. Without a keeper it is
-** always the leader. After the commit is acknowledged; the lead is kept, the lock is not. */
+** always the leader. One that is under way is waited for: whoever appends faster than the keeper
+** copies would else find it busy each time, and the WAL would have no end. After the commit is
+** acknowledged; the lead is kept, the lock is not. */
 EBI_FN void ebi_writer_checkpoint(eb_store *store)
 {
     sqlite3 *handle = store->writer.handle;
+    int64_t until_us = ebi_mono_us(store) + EBI_COPY_WAIT_US;
     int rc, frames = 0, copied = 0;
     EBI_LEADS(store);
-    rc = sqlite3_wal_checkpoint_v2(handle, NULL, SQLITE_CHECKPOINT_PASSIVE, &frames, &copied);
+    for (;;) {
+        rc = sqlite3_wal_checkpoint_v2(handle, NULL, SQLITE_CHECKPOINT_PASSIVE, &frames, &copied);
+        if ((rc & 0xFF) != SQLITE_BUSY || store->clock.sleep_ms) break;
+        if (ebi_mono_us(store) >= until_us) break;
+        ebi_platform_pause_us(200);
+    }
     if ((rc & 0xFF) == SQLITE_IOERR) store->must_reopen = 1; /* what it read may not be on disk */
     ebi_writer_copied(store, rc, frames, copied);
 }
@@ -3940,10 +3952,11 @@ EBI_FN void ebi_writer_fill_wal(eb_store *store)
     ebi_db_rollback(store, &store->writer);
 }
 
-/* Whether that is due, and for whom. Lock held on entry and exit; by the leader. */
+/* Whether that is due, and for whom: the keeper, every so many pages, or the leader, if the WAL is
+** four times as long, with EB_NONE a quarter more. Lock held on entry and exit; by the leader. */
 EBI_FN void ebi_writer_look_at_wal(eb_store *store)
 {
-    int most = EBI_WAL_MOST / 4096, pages = store->wal_pages;
+    int most = EBI_WAL_MOST / 4096, pages = store->wal_pages, again, force;
     EBI_HELD(store);
     EBI_LEADS(store);
     if (store->wal_frames < store->wal_done) store->wal_done = 0; /* it began anew */
@@ -3956,10 +3969,10 @@ EBI_FN void ebi_writer_look_at_wal(eb_store *store)
     }
     if (pages == EB_NONE || pages > most) pages = most;
     if (store->wal_said && pages > EBI_WAL_PAGES) pages = EBI_WAL_PAGES; /* is the reader gone? */
-    if (store->wal_frames - store->wal_done < pages) return;
-    if (store->wal_frames < (pages < most ? 4 * pages : pages + pages / 4) &&
-        store->hooks->copies(store))
-        return;
+    force = pages < most / 4 ? 4 * pages : most + most / 4;
+    again = force == 4 * pages || store->wal_frames < most ? pages : most / 4;
+    if (store->wal_frames - store->wal_done < again) return;
+    if (store->wal_frames < force && store->hooks->copies(store)) return;
     store->wal_done = store->wal_frames;
     ebi_store_unlock(store);
     ebi_writer_checkpoint(store);
@@ -8229,6 +8242,18 @@ EBI_FN void ebi_run_lose(eb_bus *bus, ebi_run *run)
     }
 }
 
+/* No lock held; sub is kept. */
+EBI_FN void ebi_keeper_say_paused(const eb_store *store, const ebi_sub *sub)
+{
+    eb_log_entry entry;
+    memset(&entry, 0, sizeof entry);
+    entry.level = EB_LOG_ERROR;
+    entry.message = "too many handlers never returned: subscription paused";
+    entry.subscription = sub->pattern;
+    entry.next_delay_ms = -1;
+    ebi_log(store, &entry);
+}
+
 /* A handler is over its deadline: a failed attempt, a lost thread. Lock held on entry and exit. */
 EBI_FN void ebi_keeper_timeout(eb_bus *bus, ebi_run *run)
 {
@@ -8248,9 +8273,7 @@ EBI_FN void ebi_keeper_timeout(eb_bus *bus, ebi_run *run)
     ebi_store_unlock(store);
     snprintf(text, sizeof text, "timed out after %lld ms", (long long)sub->timeout_ms);
     outcome = ebi_attempt_failed(bus, e, sub, text, 0);
-    if (paused)
-        ebi_log_note(store, EB_LOG_ERROR, "too many handlers never returned: subscription paused",
-                     sub->pattern);
+    if (paused) ebi_keeper_say_paused(store, sub);
     ebi_store_lock(store);
     sub->keep--;
     ebi_sub_release(&bus->store, sub);
@@ -9177,6 +9200,24 @@ EBI_FN void ebi_workers_join(eb_bus *bus, int keeper)
     ebi_store_lock(&bus->store);
 }
 
+/* Becomes the owner; EB_ERR_OWNED names the one who is. */
+EBI_FN eb_result ebi_life_own(eb_bus *bus)
+{
+    eb_store *store = &bus->store;
+    ebi_db *db;
+    sqlite3_stmt *s;
+    eb_result rc = ebi_owner_lock(store, &bus->life.owner, 0);
+    if (rc != EB_ERR_OWNED) return rc;
+    s = ebi_reader_enter(store, &db) == EB_OK ? ebi_db_stmt(store, db, EBI_SQL_NODE_WHO) : NULL;
+    rc = ebi_error(EB_ERR_OWNED, "%s: another bus dispatches it", store->path);
+    if (s && sqlite3_step(s) == SQLITE_ROW && ebi_column(s, 0))
+        rc = ebi_error(EB_ERR_OWNED, "%s: another bus dispatches it: node %s, process %lld",
+                       store->path, ebi_column(s, 0), (long long)sqlite3_column_int64(s, 1));
+    sqlite3_reset(s);
+    ebi_reader_leave(store, db);
+    return rc;
+}
+
 /* The last step of eb_start: from here on events are dispatched. */
 EBI_FN eb_result ebi_bus_begin(eb_bus *bus)
 {
@@ -10060,7 +10101,7 @@ EB_API eb_result eb_start(eb_bus *bus)
     else ebi_life_be(bus, EBI_STARTING);
     ebi_store_unlock(&bus->store);
     if (rc != EB_OK) return rc;
-    rc = ebi_owner_lock(&bus->store, &bus->life.owner, 0);
+    rc = ebi_life_own(bus);
     if (rc == EB_OK) rc = ebi_recover(bus);
     if (rc == EB_OK) rc = ebi_writer_run(&bus->store, ebi_subs_announce, NULL, NULL,
                                          EB_DURABLE_NORMAL);

@@ -4,7 +4,7 @@
 ** The mail server is made up: it is slow and busy when a program asks it for the first time. So in
 **     $ ./mail new &              attempt 1
 **     $ kill -9 $!
-**     $ ./mail                    attempt 2, which fails; attempt 3 a second later, which succeeds
+**     $ ./mail                    attempt 2, which fails; attempt 3 two seconds later, which succeeds
 ** nothing is lost. The picture in the README is this session, see tests/expect/mail.sh.
 **
 ** Build: cc -I. -Isqlite3 examples/mail.c sqlite3/sqlite3.c -o mail -lpthread -ldl -lm && ./mail new

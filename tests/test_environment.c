@@ -1933,6 +1933,41 @@ TEST wal_that_nobody_holds_is_not_said(int pump, int wal_pages)
     PASS();
 }
 
+/* However fast somebody publishes: the keeper copies beside it, and is waited for. */
+TEST wal_stays_short_under_load(int wal_pages, int64_t limit)
+{
+    const char *path = t_path("wal-load");
+    eb_options o = quick_options(path, 0);
+    char *payload = (char *)malloc(4001);
+    int64_t most = 0;
+    eb_message m[100];
+    eb_stats stats;
+    eb_bus *bus;
+    int i;
+    T_MUST(payload != NULL);
+    memset(payload, '7', 4000);
+    payload[4000] = 0;
+    memset(m, 0, sizeof m);
+    for (i = 0; i < 100; i++) {
+        m[i].type = "a";
+        m[i].payload = payload;
+    }
+    o.wal_pages = wal_pages;
+    bus = t_open(&o);
+    T_OK(eb_subscribe(bus, "*", p_succeed, NULL, NULL, NULL));
+    T_OK(eb_start(bus));
+    for (i = 0; i < 3 * limit / (100 * 4000); i++) { /* three times as much as may lie there */
+        T_OK(eb_send(bus, m, 100, NULL));
+        if (i % 20) continue;
+        T_OK(eb_stats_get(eb_bus_store(bus), &stats));
+        if (stats.wal_bytes > most) most = stats.wal_bytes;
+    }
+    P_WITHIN(MEGABYTE, limit, most);
+    eb_destroy(bus);
+    free(payload);
+    PASS();
+}
+
 SUITE(log_says)
 {
     static const int pages[] = {EB_NONE, 16384};
@@ -1945,6 +1980,9 @@ SUITE(log_says)
     RUN_TEST(foreign_lock_is_said_while_it_lasts);
     RUN_TEST(foreign_lock_is_said_when_only_the_dispatcher_waits);
     RUN_TEST(thread_that_cannot_be_replaced_is_said);
+    RUN_TESTp(wal_stays_short_under_load, 0, 20 * 1000000);
+    greatest_set_test_suffix("none");
+    RUN_TESTp(wal_stays_short_under_load, EB_NONE, 90 * 1000000);
     greatest_set_test_suffix("pump");
     RUN_TESTp(wal_that_a_reader_holds_is_said_with_its_size, 1, 0);
     greatest_set_test_suffix("threads");
