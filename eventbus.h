@@ -1900,11 +1900,12 @@ enum {
     EBI_LOAD_SEQ, EBI_LOAD_FAILED, EBI_LOAD_APART, EBI_LOAD_BORN, EBI_LOAD_RETRIED,
     EBI_LOAD_SNOOZES, EBI_LOAD_DUE, EBI_LOAD_CREATED, EBI_LOAD_ID, EBI_LOAD_TYPE, EBI_LOAD_PAYLOAD,
     EBI_LOAD_METADATA, EBI_LOAD_KEY, EBI_LOAD_IDEMPOTENCY, EBI_LOAD_PRODUCER, EBI_LOAD_ERRORS,
-    EBI_LOAD_STATUS, EBI_LOAD_COLUMNS
+    EBI_LOAD_STATUS, EBI_LOAD_ASIDE, EBI_LOAD_TOKEN, EBI_LOAD_SAME_KEY, EBI_LOAD_COLUMNS
 };
 #define EBI_SQL_LOAD                                                                               \
     "SELECT d.seq,d.failed,d.apart,d.born,d.retried_at,d.snoozes,d.due_ms,l.created_at,l.id,"      \
-    "l.type,l.payload,l.metadata,l.ordering_key,l.idempotency_key,l.producer,d.errors,d.status"    \
+    "l.type,l.payload,l.metadata,l.ordering_key,l.idempotency_key,l.producer,d.errors,d.status,"   \
+    "d.aside,d.token,d.ordering_key IS l.ordering_key"                                             \
     " FROM @deliveries AS d JOIN @event_log AS l ON l.seq=d.seq "
 
 /* A row that nobody works on and that waits for nothing but a worker, or its key's turn. */
@@ -2038,6 +2039,7 @@ enum { /* EBI_SQL_FILTER and what pages: ebi_filter_bind() */
     X(SUSPECT, EBI_SQL_LOAD "WHERE d.apart=1 AND d.seq>?1 AND d.aside<?2 ORDER BY d.seq LIMIT 1")  \
     X(ANY_APART, "SELECT EXISTS(SELECT 1 FROM @deliveries WHERE apart=1)"                          \
                  "+2*EXISTS(SELECT 1 FROM @deliveries WHERE apart=2)")                             \
+    X(ODD_APART, "SELECT seq FROM @deliveries WHERE apart<1 OR apart>2 LIMIT 1")                   \
     X(CLAIM, "UPDATE @deliveries SET status='processing',attempts=failed+?3,token=?2,owner=?4,"    \
              "max_attempts=?9,due_ms=NULL,aside=0,apart=NULL,updated_at=?5 WHERE " EBI_SQL_FENCE)  \
     X(CLAIM_PLAIN, "UPDATE @deliveries SET status='processing',attempts=failed+?3,token=?2,"       \
@@ -2527,6 +2529,9 @@ EBI_FN void ebi_log_flush(eb_store *store)
 ** A connection is used by one thread at a time: the writer by whoever leads, the reader under
 ** read_lock. Statements are reset before a call ends, so that none holds a snapshot. */
 
+/* In place of a code of SQLite's: a value in a row is damage, and ebi_error() has said which. */
+#define EBI_DAMAGED (SQLITE_CORRUPT | (200 << 8))
+
 /* What a failure's SQLite code means to our callers. */
 EBI_FN eb_result ebi_db_result(int rc)
 {
@@ -2550,8 +2555,9 @@ EBI_FN eb_result ebi_db_result(int rc)
 EBI_FN eb_result ebi_db_error(const ebi_db *db, int rc, const char *what)
 {
     eb_result result = ebi_db_result(rc);
-    int its = db->handle && ((sqlite3_errcode(db->handle) ^ rc) & 0xFF) == 0;
+    int its = rc != EBI_DAMAGED && db->handle && ((sqlite3_errcode(db->handle) ^ rc) & 0xFF) == 0;
     EB_ASSERT(db->store);
+    if (rc == EBI_DAMAGED) return result;
     return ebi_error(result, "%s: %s: %s (SQLite %d)", db->store->path, what,
                      its ? sqlite3_errmsg(db->handle) : sqlite3_errstr(rc), rc);
 }
@@ -2603,8 +2609,11 @@ EBI_FN int ebi_db_no_event(sqlite3_stmt *s, int first)
     int i;
     if (sqlite3_errcode(sqlite3_db_handle(s)) == SQLITE_NOMEM) return SQLITE_NOMEM;
     for (i = first; i < first + 3; i++)
-        if (sqlite3_column_type(s, i) == SQLITE_NULL) return SQLITE_CORRUPT;
-    return SQLITE_NOMEM;
+        if (sqlite3_column_type(s, i) == SQLITE_NULL) break;
+    if (i == first + 3) return SQLITE_NOMEM;
+    ebi_error(EB_ERR_CORRUPT, "damaged: an event without id, type or payload (row %lld)",
+              (long long)sqlite3_column_int64(s, 0));
+    return EBI_DAMAGED;
 }
 
 /* Arguments are bound by these; NULL text is NULL. Nothing is copied: what is bound must live until
@@ -2737,8 +2746,8 @@ EBI_FN const char *ebi_column(sqlite3_stmt *s, int i)
 EBI_FN int64_t ebi_column_within(sqlite3_stmt *s, int i, const char *what, int64_t low,
                                  int64_t high, int *bad)
 {
+    int type = sqlite3_column_type(s, i); /* before it is read as a number */
     int64_t value = sqlite3_column_int64(s, i), row = sqlite3_column_int64(s, 0);
-    int type = sqlite3_column_type(s, i);
     if ((type == SQLITE_INTEGER || type == SQLITE_NULL) && value >= low && value <= high)
         return value;
     ebi_error(EB_ERR_CORRUPT, "damaged: %s is %.40s (row %lld)", what,
@@ -3187,13 +3196,24 @@ static const ebi_schema_name ebi_schema_names[] = {
 ** one transaction; one whose meta table says it is ours and of a known version is migrated forward
 ** in one transaction; anything else is refused untouched. */
 
-/* One row of meta. SQLITE_OK with *value 0 if there is none; an error if that is not our table. */
+/* One number of meta. SQLITE_OK with *value 0 if there is none; an error if that is not our table,
+** EBI_DAMAGED if it is no number. */
 EBI_FN int ebi_schema_meta(eb_store *store, ebi_db *db, const char *key, int64_t *value)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, db, EBI_SQL_META_GET);
+    int rc;
+    *value = 0;
     if (!s) return ebi_db_code(db);
     ebi_bind_text(s, 1, key);
-    return ebi_db_number(store, db, EBI_SQL_META_GET, value);
+    rc = sqlite3_step(s);
+    if (rc == SQLITE_ROW && sqlite3_column_type(s, 0) != SQLITE_INTEGER) {
+        ebi_error(EB_ERR_CORRUPT, "damaged: meta.%s is no number", key);
+        rc = EBI_DAMAGED;
+    } else if (rc == SQLITE_ROW) {
+        *value = sqlite3_column_int64(s, 0);
+    }
+    sqlite3_reset(s);
+    return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
 /* Which of our names are taken in the file, a bit for each; *wrong: one of them is of another kind
@@ -3288,6 +3308,7 @@ EBI_FN eb_result ebi_schema_look(eb_store *store, ebi_db *db, int64_t *version)
     if (result != EB_OK || found == 0) return result;
     rc = (found & 1) && !(wrong && strcmp(wrong, "meta") == 0)
              ? ebi_schema_meta(store, db, "schema_version", version) : SQLITE_ERROR;
+    if (rc == EBI_DAMAGED) rc = SQLITE_ERROR; /* not our meta */
     if (rc != SQLITE_OK && (rc & 0xFF) != SQLITE_ERROR) return ebi_db_error(db, rc, "reading");
     if (rc != SQLITE_OK || *version < 1)
         return ebi_error(EB_ERR_SCHEMA,
@@ -3738,7 +3759,8 @@ EBI_FN int ebi_writer_not_written(eb_store *store, int code)
 EBI_FN eb_result ebi_writer_error(eb_store *store, int rc, const char *what)
 {
     eb_result result = ebi_db_error(&store->writer, rc, what);
-    if ((rc & 0xFF) == SQLITE_IOERR || (rc & 0xFF) == SQLITE_CORRUPT) store->must_reopen = 1;
+    if ((rc & 0xFF) == SQLITE_IOERR || ((rc & 0xFF) == SQLITE_CORRUPT && rc != EBI_DAMAGED))
+        store->must_reopen = 1;
     return result;
 }
 
@@ -4338,7 +4360,7 @@ typedef struct ebi_entry {
     /* the outcome */
     int outcome, stale; /* stale: the claim was no longer ours, nothing was recorded */
     int look;           /* the others of its key are to be looked at */
-    int alone;          /* nobody matches it any more: it will hold up nobody */
+    int alone;          /* it comes back, but others of its key need not wait for it */
     int64_t due_ms;     /* when it comes back */
     char *error_json;   /* owned, NULL: ebi_no_memory_error */
 } ebi_entry;
@@ -4882,6 +4904,7 @@ typedef struct ebi_lane {
     ebi_list claimed, starting;       /* starting: see ebi_claim_start() */
     ebi_list looks;                   /* ended events whose key is to be looked at */
     ebi_entry *keys[EBI_KEY_BUCKETS]; /* the head of each key that is under way */
+    char back[EBI_KEY_BUCKETS];       /* a head came back since the claim under way began */
     int chained;                      /* claimed events behind the heads */
     uint64_t passed[EBI_PASSED];      /* see ebi_passed_add() */
     int64_t passed_to;
@@ -5286,38 +5309,50 @@ EBI_FN int ebi_depths_exact(eb_bus *bus, ebi_depths *out)
 **
 ** Under the lock, but for what reads the file. */
 
-/* From a row of EBI_SQL_LOAD. NULL: *rc says why, SQLITE_CORRUPT or SQLITE_NOMEM. */
+/* Whether the row of EBI_SQL_LOAD is one that this header could have written; SQLite's result. Who
+** asks has the epoch: nothing steps aside for a later one. */
+EBI_FN int ebi_entry_sound(sqlite3_stmt *s, int64_t epoch)
+{
+    const char *status = ebi_column(s, EBI_LOAD_STATUS), *type = ebi_column(s, EBI_LOAD_TYPE);
+    const char *key = ebi_column(s, EBI_LOAD_KEY), *wrong = NULL;
+    int bad = 0;
+    ebi_column_within(s, EBI_LOAD_APART, "deliveries.apart", 0, 2, &bad);
+    ebi_column_within(s, EBI_LOAD_DUE, "deliveries.due_ms", 0, INT64_MAX, &bad);
+    ebi_column_within(s, EBI_LOAD_ASIDE, "deliveries.aside", 0, epoch, &bad);
+    ebi_column_within(s, EBI_LOAD_TOKEN, "deliveries.token of one that waits", 0, 0, &bad);
+    if (bad) return EBI_DAMAGED;
+    if (!ebi_column(s, EBI_LOAD_ID) || !type || !ebi_column(s, EBI_LOAD_PAYLOAD))
+        return ebi_db_no_event(s, EBI_LOAD_ID);
+    if (!status || (strcmp(status, "pending") != 0 && strcmp(status, "processing") != 0))
+        wrong = "deliveries.status";
+    else if (sqlite3_column_int(s, EBI_LOAD_SAME_KEY) != 1) wrong = "deliveries.ordering_key";
+    else if (!ebi_text_name_len(type, EBI_TYPE_MAX)) wrong = "event_log.type";
+    else if (key && !ebi_text_name_len(key, EBI_KEY_MAX)) wrong = "event_log.ordering_key";
+    if (!wrong) return SQLITE_OK;
+    ebi_error(EB_ERR_CORRUPT, "damaged: %s (row %lld)", wrong,
+              (long long)sqlite3_column_int64(s, EBI_LOAD_SEQ));
+    return EBI_DAMAGED;
+}
+
+/* From a row of EBI_SQL_LOAD. NULL: *rc says why, EBI_DAMAGED or another code of SQLite's. */
 EBI_FN ebi_entry *ebi_entry_load(ebi_lane *lane, sqlite3_stmt *s, int *rc)
 {
     eb_message m;
     ebi_entry *e;
-    const char *id = ebi_column(s, EBI_LOAD_ID);
     int bad = 0;
     const int most = INT32_MAX - 1;
     int64_t seq = ebi_column_within(s, EBI_LOAD_SEQ, "deliveries.seq", 1, EBI_SEQ_MAX, &bad);
     int64_t failed = ebi_column_within(s, EBI_LOAD_FAILED, "deliveries.failed", 0, most, &bad);
     int64_t snoozes = ebi_column_within(s, EBI_LOAD_SNOOZES, "deliveries.snoozes", 0, most, &bad);
     EB_ASSERT(sqlite3_column_count(s) == EBI_LOAD_COLUMNS);
-    *rc = SQLITE_CORRUPT;
-    ebi_column_within(s, EBI_LOAD_APART, "deliveries.apart", 0, 2, &bad);
-    ebi_column_within(s, EBI_LOAD_DUE, "deliveries.due_ms", 0, INT64_MAX, &bad);
-    if (bad) return NULL;
+    *rc = bad ? EBI_DAMAGED : ebi_entry_sound(s, lane->win.epoch);
+    if (*rc != SQLITE_OK) return NULL;
     memset(&m, 0, sizeof m);
     m.type = ebi_column(s, EBI_LOAD_TYPE);
     m.payload = ebi_column(s, EBI_LOAD_PAYLOAD);
     m.metadata = ebi_column(s, EBI_LOAD_METADATA);
     m.ordering_key = ebi_column(s, EBI_LOAD_KEY);
     m.idempotency_key = ebi_column(s, EBI_LOAD_IDEMPOTENCY);
-    if (!id || !m.type || !m.payload) {
-        *rc = ebi_db_no_event(s, EBI_LOAD_ID);
-        return NULL;
-    }
-    if (!ebi_text_name_len(m.type, EBI_TYPE_MAX) ||
-        (m.ordering_key && !ebi_text_name_len(m.ordering_key, EBI_KEY_MAX))) {
-        ebi_error(EB_ERR_CORRUPT, "damaged: type or ordering_key of event_log row %lld",
-                  (long long)seq);
-        return NULL;
-    }
     e = ebi_entry_new(&lane->bus->store, &m, (size_t)sqlite3_column_bytes(s, EBI_LOAD_PAYLOAD),
                       ebi_column(s, EBI_LOAD_PRODUCER), ebi_column(s, EBI_LOAD_ERRORS));
     *rc = e ? SQLITE_OK : SQLITE_NOMEM;
@@ -5331,7 +5366,7 @@ EBI_FN ebi_entry *ebi_entry_load(ebi_lane *lane, sqlite3_stmt *s, int *rc)
     e->born = sqlite3_column_int64(s, EBI_LOAD_BORN);
     e->retried = sqlite3_column_type(s, EBI_LOAD_RETRIED) != SQLITE_NULL || snoozes > 0;
     e->created_at_ms = ebi_time_parse(ebi_column(s, EBI_LOAD_CREATED));
-    snprintf(e->id.str, sizeof e->id.str, "%s", id);
+    snprintf(e->id.str, sizeof e->id.str, "%s", ebi_column(s, EBI_LOAD_ID));
     return e;
 }
 
@@ -6443,7 +6478,8 @@ EBI_FN eb_result ebi_publish_run(eb_bus *bus, const eb_message *msgs, size_t cou
 ** In memory, bus->lane.keys has the head of each key that is under way: claimed, or being run. What
 ** else was claimed of the key hangs behind it, by seq, and is started when the head has ended well.
 ** When the head comes back instead (a retry, a snooze), all of it goes back to its place in line,
-** untried. So does what was claimed and finds, when it is to start, that another one has got a
+** untried. So does what a claim wins meanwhile, which has found the head under way and walked past
+** it (lane->back), and what was claimed and finds, when it is to start, that another one has got a
 ** place before it: see ebi_key_yields().
 **
 ** A claim walks the line up to the event it has in hand. Who cannot be claimed is passed over: it
@@ -6454,9 +6490,14 @@ EBI_FN eb_result ebi_publish_run(eb_bus *bus, const eb_message *msgs, size_t cou
 ** rings for any one of its rows by due_ms 0 (EBI_SQL_KEY_RING, the trigger events_update): what is
 ** due is walked too. */
 
+EBI_FN uint32_t ebi_key_bucket(const char *key)
+{
+    return ebi_hash(key, strlen(key)) % EBI_KEY_BUCKETS;
+}
+
 EBI_FN ebi_entry **ebi_key_slot(ebi_lane *lane, const char *key)
 {
-    ebi_entry **at = &lane->keys[ebi_hash(key, strlen(key)) % EBI_KEY_BUCKETS];
+    ebi_entry **at = &lane->keys[ebi_key_bucket(key)];
     while (*at && strcmp((*at)->ordering_key, key) != 0) at = &(*at)->key_next;
     return at;
 }
@@ -6471,12 +6512,21 @@ EBI_FN const ebi_entry *ebi_key_has(ebi_lane *lane, const char *key, int64_t seq
     return e;
 }
 
-/* A claimed event of a key: it heads it, or takes its place behind the head. Lock held. */
+/* A claimed event of a key: it heads it, or takes its place behind the head, or goes back. Lock held.
+*/
 EBI_FN void ebi_key_enter(ebi_lane *lane, ebi_entry *e)
 {
     ebi_entry **at = ebi_key_slot(lane, e->ordering_key);
     EBI_HELD(&lane->bus->store);
+    EB_ASSERT(lane->claiming && e->token);
     e->key_next = e->behind = NULL;
+    if (lane->back[ebi_key_bucket(e->ordering_key)]) {
+        e->due_ms = EBI_NOT_DUE;
+        e->alone = 1; /* the head's place is before it, so the line is to be looked at again */
+        if (e->suspect) ebi_calls_solo(lane->bus, 0);
+        ebi_outcome_push(lane->bus, e, EBI_OUT_RELEASE);
+        return;
+    }
     if (!*at) {
         *at = e;
         ebi_list_push(&lane->claimed, e);
@@ -6498,6 +6548,7 @@ EBI_FN void ebi_key_leave(ebi_lane *lane, ebi_entry *head, int goes_on)
     if (!head->ordering_key) return;
     at = ebi_key_slot(lane, head->ordering_key);
     if (*at != head) return; /* its claim was given up before */
+    if (!goes_on) lane->back[ebi_key_bucket(head->ordering_key)] = 1;
     *at = head->key_next;
     head->behind = head->key_next = NULL;
     if (e && goes_on) {
@@ -6882,7 +6933,10 @@ EBI_FN ebi_entry *ebi_key_load(ebi_lane *lane, int64_t seq, int *rc)
     sqlite3_bind_int64(s, 1, seq);
     *rc = sqlite3_step(s);
     if (*rc == SQLITE_ROW) e = ebi_entry_load(lane, s, rc);
-    else if (*rc == SQLITE_DONE) *rc = SQLITE_CORRUPT; /* a live row without an event */
+    else if (*rc == SQLITE_DONE) {
+        ebi_error(EB_ERR_CORRUPT, "damaged: deliveries row %lld has no event", (long long)seq);
+        *rc = EBI_DAMAGED;
+    }
     sqlite3_reset(s);
     return e;
 }
@@ -7267,10 +7321,7 @@ EBI_FN eb_result ebi_claim_func(eb_store *store, void *arg)
     if (rc == SQLITE_OK)
         rc = ebi_db_number(store, &store->writer, EBI_SQL_NEXT_DUE, &c->next_due_ms);
     if (c->next_due_ms < 0) c->next_due_ms = 0;
-    if (rc == SQLITE_OK) return EB_OK;
-    if ((rc & 0xFF) == SQLITE_CORRUPT && sqlite3_errcode(store->writer.handle) != SQLITE_CORRUPT)
-        return EB_ERR_CORRUPT; /* ebi_entry_load() has said what is wrong */
-    return ebi_writer_error(store, rc, "claiming events");
+    return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "claiming events");
 }
 
 /* Lock held, after a commit that failed, its own fault or not: the rows are as they were, or
@@ -7385,6 +7436,7 @@ EBI_FN void ebi_claim_init(ebi_lane *lane, ebi_claim *c)
     c->lap_end = ebi_window_lap_now(lane) ? w->lap_end : 0;
     c->suspect_at = w->suspect_at;
     c->next_due_ms = w->next_due_ms;
+    memset(lane->back, 0, sizeof lane->back);
     if (c->alone) return;
     c->more = w->disk_more; /* taken, not copied: a publisher may set it again meanwhile */
     w->disk_more = 0;
@@ -7716,6 +7768,16 @@ EBI_FN eb_result ebi_recover_read(eb_store *store, ebi_recovery *r, int collect)
     return result;
 }
 
+/* How many attempts an event of this type has: what was set by hand was never claimed. */
+EBI_FN int64_t ebi_recover_most(eb_bus *bus, const char *type)
+{
+    int most = 0, match = EBI_MATCH_NONE;
+    ebi_store_lock(&bus->store);
+    if (type) match = ebi_subs_match(&bus->subs, type, &most);
+    ebi_store_unlock(&bus->store);
+    return match == EBI_MATCH_YES ? most : (int64_t)bus->set.policy.max_retries + 1;
+}
+
 /* One stuck row, bound to the statement STUCK. */
 EBI_FN int ebi_recover_row(eb_store *store, ebi_recovery *r, int64_t seq, sqlite3_stmt *row,
                            const char *now)
@@ -7724,14 +7786,17 @@ EBI_FN int ebi_recover_row(eb_store *store, ebi_recovery *r, int64_t seq, sqlite
     int bad = 0, changed, charge = r->charged || r->by_hand, rc;
     int64_t failed = ebi_column_within(row, 2, "deliveries.failed", 0, INT32_MAX - 2, &bad);
     int64_t max = ebi_column_within(row, 3, "deliveries.max_attempts", 0, INT32_MAX, &bad);
+    int64_t token = ebi_column_within(row, 1, "deliveries.token", !r->by_hand,
+                                      INT64_MAX, &bad);
     ebi_recovered *say = &r->said[r->said_count];
     const char *id = ebi_column(row, 4), *type = ebi_column(row, 5);
     ebi_end end;
-    if (bad) return SQLITE_CORRUPT;
-    if (max == 0) max = (int64_t)bus->set.policy.max_retries + 1;
+    if (!r->by_hand && sqlite3_column_type(row, 1) == SQLITE_NULL) return SQLITE_OK; /* let go */
+    if (bad) return EBI_DAMAGED;
+    if (max == 0) max = ebi_recover_most(bus, type);
     memset(&end, 0, sizeof end);
     end.seq = seq;
-    end.token = sqlite3_column_int64(row, 1);
+    end.token = token;
     end.due_ms = EBI_NOT_DUE; /* at once, but alone: convicted or not, see ebi_claim_what() */
     end.suspect = 1;
     end.status = "pending";
@@ -7781,10 +7846,7 @@ EBI_FN eb_result ebi_recover_func(eb_store *store, void *arg)
         else if (rc == SQLITE_DONE) rc = SQLITE_OK; /* gone meanwhile */
         sqlite3_reset(s);
     }
-    if (rc == SQLITE_OK) return EB_OK;
-    if ((rc & 0xFF) == SQLITE_CORRUPT && sqlite3_errcode(store->writer.handle) != SQLITE_CORRUPT)
-        return EB_ERR_CORRUPT;
-    return ebi_writer_error(store, rc, "recovery");
+    return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "recovery");
 }
 
 EBI_FN void ebi_recover_say(const eb_store *store, const ebi_recovery *r)
@@ -7824,7 +7886,7 @@ EBI_FN eb_result ebi_recover_begin(eb_store *store, void *arg)
 {
     eb_bus *bus = ebi_bus_of(store);
     ebi_recovery *r = (ebi_recovery *)arg;
-    int64_t bits, starts = 0, version = 0, recovering = 0;
+    int64_t bits, starts = 0, version = 0, recovering = 0, odd = 0, claimed_to = 0;
     int rc = ebi_schema_meta(store, &store->writer, "schema_version", &version);
     if (rc == SQLITE_OK && version != EBI_SCHEMA_LATEST)
         return ebi_error(EB_ERR_SCHEMA, "%s: schema version %lld, this eventbus.h knows %d",
@@ -7832,7 +7894,12 @@ EBI_FN eb_result ebi_recover_begin(eb_store *store, void *arg)
     if (rc == SQLITE_OK) rc = ebi_db_run(store, &store->writer, EBI_SQL_STARTS);
     if (rc == SQLITE_OK) rc = ebi_schema_meta(store, &store->writer, "starts", &starts);
     if (rc == SQLITE_OK) rc = ebi_schema_meta(store, &store->writer, "recovering", &recovering);
+    if (rc == SQLITE_OK) rc = ebi_schema_meta(store, &store->writer, "claimed_to", &claimed_to);
+    if (rc == SQLITE_OK) rc = ebi_db_number(store, &store->writer, EBI_SQL_ODD_APART, &odd);
     if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "starting");
+    if (claimed_to < 0) return ebi_error(EB_ERR_CORRUPT, "damaged: meta.claimed_to is negative");
+    if (odd)
+        return ebi_error(EB_ERR_CORRUPT, "damaged: deliveries.apart (row %lld)", (long long)odd);
     sqlite3_randomness((int)sizeof bits, &bits);
     bus->life.incarnation = (bits & INT64_C(0x3FFFFFFFFFFF)) + 1;
     bus->lead.next_token = bus->life.incarnation << 16;
@@ -9407,21 +9474,27 @@ EBI_FN size_t ebi_rows_put(char **block, const char **field, sqlite3_stmt *s, in
     return ebi_put(block, field, ebi_column(s, column), (size_t)sqlite3_column_bytes(s, column));
 }
 
-/* Appends the row of s (EBI_SQL_LIST_...). 0: out of memory, or not a row of ours. */
+/* Appends the row of s (EBI_SQL_LIST_...); SQLite's result. */
 EBI_FN int ebi_rows_add(eb_store *store, ebi_rows *list, sqlite3_stmt *s)
 {
     const char *id = ebi_column(s, EBI_LIST_ID);
+    int64_t failed, due_ms;
     size_t size = 1;
     eb_event *e;
     char *block;
-    int i;
+    int i, bad = 0;
     EB_ASSERT(sqlite3_column_count(s) == EBI_LIST_COLUMNS);
-    if (!id || !ebi_column(s, EBI_LIST_TYPE) || !ebi_column(s, EBI_LIST_PAYLOAD)) return 0;
-    if (!ebi_rows_grow(store, list)) return 0;
+    if (!id || !ebi_column(s, EBI_LIST_TYPE) || !ebi_column(s, EBI_LIST_PAYLOAD))
+        return ebi_db_no_event(s, EBI_LIST_ID);
+    failed = ebi_column_within(s, EBI_LIST_FAILED, "failed or attempts of an event", 0, INT32_MAX,
+                               &bad);
+    due_ms = ebi_column_within(s, EBI_LIST_DUE, "deliveries.due_ms", 0, INT64_MAX, &bad);
+    if (bad) return EBI_DAMAGED;
+    if (!ebi_rows_grow(store, list)) return SQLITE_NOMEM;
     for (i = EBI_LIST_TYPE; i < EBI_LIST_DUE; i++)
         if (ebi_column(s, i)) size += (size_t)sqlite3_column_bytes(s, i) + 1;
     block = (char *)ebi_alloc(&store->allocator, size);
-    if (!block) return 0;
+    if (!block) return SQLITE_NOMEM;
     e = &list->out->items[list->out->count];
     memset(e, 0, sizeof *e);
     ebi_rows_put(&block, &e->type, s, EBI_LIST_TYPE); /* first: the block is freed through it */
@@ -9435,14 +9508,14 @@ EBI_FN int ebi_rows_add(eb_store *store, ebi_rows *list, sqlite3_stmt *s)
     snprintf(e->id.str, sizeof e->id.str, "%s", id);
     e->seq = sqlite3_column_int64(s, EBI_LIST_SEQ);
     e->status = ebi_status_of(ebi_column(s, EBI_LIST_STATUS));
-    e->retry_count = sqlite3_column_int(s, EBI_LIST_FAILED);
+    e->retry_count = (int)failed;
     e->created_at_ms = ebi_time_parse(ebi_column(s, EBI_LIST_CREATED));
     e->updated_at_ms = ebi_time_parse(ebi_column(s, EBI_LIST_UPDATED));
     e->dlq_at_ms = ebi_time_parse(ebi_column(s, EBI_LIST_DIED));
-    e->due_ms = sqlite3_column_int64(s, EBI_LIST_DUE);
+    e->due_ms = due_ms;
     e->claimed_ms = ebi_time_parse(ebi_column(s, EBI_LIST_CLAIMED));
     list->out->count++;
-    return 1;
+    return SQLITE_OK;
 }
 
 /* Reads all rows of a bound statement into out. */
@@ -9452,11 +9525,8 @@ EBI_FN eb_result ebi_rows_read(eb_store *store, ebi_db *db, sqlite3_stmt *s, eb_
     int rc;
     memset(&list, 0, sizeof list);
     list.out = out;
-    while ((rc = sqlite3_step(s)) == SQLITE_ROW) {
-        if (ebi_rows_add(store, &list, s)) continue;
-        rc = ebi_db_no_event(s, EBI_LIST_ID);
-        break;
-    }
+    while ((rc = sqlite3_step(s)) == SQLITE_ROW && (rc = ebi_rows_add(store, &list, s)) == SQLITE_OK)
+        continue;
     if (rc != SQLITE_DONE) ebi_db_error(db, rc, "reading events");
     sqlite3_reset(s);
     return rc == SQLITE_DONE ? EB_OK : ebi_db_result(rc);
@@ -9903,7 +9973,8 @@ EBI_FN int ebi_stats_rows(eb_store *store, ebi_db *db, const ebi_depths *d, eb_s
 {
     int64_t removed = 0, pages = 0, size = 0;
     sqlite3_stmt *oldest;
-    int rc = ebi_db_number(store, db, EBI_SQL_LAST_SEQ, &out->last_seq);
+    int rc = ebi_schema_meta(store, db, "seq_floor", &out->last_seq);
+    if (rc == SQLITE_OK) rc = ebi_db_number(store, db, EBI_SQL_LAST_SEQ, &out->last_seq);
     if (rc == SQLITE_OK) rc = ebi_schema_meta(store, db, "removed", &removed);
     if (rc == SQLITE_OK) rc = ebi_db_number(store, db, EBI_SQL_PAGES, &pages);
     if (rc == SQLITE_OK) rc = ebi_db_number(store, db, EBI_SQL_PAGE_SIZE, &size);
@@ -9911,12 +9982,13 @@ EBI_FN int ebi_stats_rows(eb_store *store, ebi_db *db, const ebi_depths *d, eb_s
                             out->last_seq > EBI_SEQ_MAX)) {
         ebi_error(EB_ERR_CORRUPT, "damaged: meta.removed is %lld, the last seq %lld",
                   (long long)removed, (long long)out->last_seq);
-        return SQLITE_CORRUPT;
+        return EBI_DAMAGED;
     }
     out->pending = d->pending;
     out->processing = d->processing;
     out->dlq = d->dead + d->others;
     out->done = out->last_seq - removed - d->pending - d->processing - d->dead;
+    if (out->done < 0) out->done = 0; /* rows were deleted by hand */
     out->db_bytes = pages * size;
     oldest = ebi_db_stmt(store, db, EBI_SQL_STATS_OLDEST);
     if (rc == SQLITE_OK && oldest && sqlite3_step(oldest) == SQLITE_ROW) {
@@ -9970,9 +10042,7 @@ EBI_FN eb_result ebi_stats_counted(eb_store *store, eb_stats *out)
         code = ebi_db_number(store, db, EBI_SQL_STATS_PAUSED, &out->paused);
     if (rc == EB_OK && code == SQLITE_OK && !bus)
         code = ebi_db_number(store, db, EBI_SQL_STATS_LOST, &out->lost_workers);
-    if (code == SQLITE_CORRUPT && sqlite3_errcode(db->handle) != SQLITE_CORRUPT)
-        rc = EB_ERR_CORRUPT;
-    else if (code != SQLITE_OK) rc = ebi_db_error(db, code, "reading statistics");
+    if (code != SQLITE_OK) rc = ebi_db_error(db, code, "reading statistics");
     ebi_snapshot_leave(store, db);
     return rc;
 }
