@@ -226,9 +226,9 @@ CONCEPTS
     Unmatched       Nobody subscribed to it: on_unmatched says DONE (default), DLQ or KEEP. DONE
                     and DLQ concern only events published through a started bus and never
                     attempted. DONE is not silent, as it may be a mistyped type: a WARN the first
-                    time for each type (64 are remembered), and eb_stats.unmatched. What another
-                    process published, was there before the start, waits for a retry or came back
-                    from the dead letters stays pending until somebody matches; logged once.
+                    time for each of 64 types, one more for all others, and eb_stats.unmatched. What
+                    another process published, was there before the start, waits for a retry or came
+                    back from the dead letters stays pending until somebody matches; logged once.
 
     Keys            Events of one ordering_key never run at the same time. Beyond that they start in
                     order of publishing: a later one waits while an earlier one runs, is due, or
@@ -346,7 +346,8 @@ FILE FORMAT
 
     An ordinary SQLite database in UTF-8 and WAL mode. While it is open, app.db-shm and app.db-wal
     lie beside it, the WAL with up to 20 MB (90 with wal_pages = EB_NONE; more where one commit is
-    larger than that, or a reader keeps an old state). Whoever dispatches holds a lock on app.db.owner, in a namespace "billing" on
+    larger than that, or a reader keeps an old state). Whoever dispatches holds a lock on
+    app.db.owner, in a namespace "billing" on
     app.db.owner@billing, each with a -journal beside it: leave these alone. All names in that
     namespace begin with billing_, but for `namespaces`. Times are text, 2026-11-18T05:32:10.123Z,
     except columns that end in _ms.
@@ -357,8 +358,8 @@ FILE FORMAT
         finished       how it ended well: seq, attempts, errors if any, finished_at
         dead_letters   how it ended badly, with everything; also when and by whom retried
         subscriptions  who subscribes now, for information; paused: stuck, see LIMITS
-        nodes          who dispatches: id, name, pid, since when, threads left behind (lost_workers);
-                       after a crash until the next start. schedules: for later versions
+        nodes          who dispatches: id, name, pid, since when, threads left behind
+                       (lost_workers); after a crash until the next start. schedules: later
         meta           schema version, id key, floor of sequence numbers; namespaces: a list
         events         a view: id, type, payload, status, retry_count, last_error, metadata,
                        created_at, updated_at, seq, attempts, due_at (waits until then),
@@ -491,8 +492,7 @@ enum { EB_DURABLE_FULL = 1, EB_DURABLE_NORMAL = 2, EB_DURABLE_OFF = 3 };
 enum { EB_UNMATCHED_DONE = 0, EB_UNMATCHED_DLQ = 1, EB_UNMATCHED_KEEP = 2 };
 
 /* "later" beside an option: a later version gives it a meaning, and until then anything but zero
-** is EB_ERR_ARG, so that no upgrade changes what a program does. (eb_store_open() does not look at
-** the options that it does not use.) */
+** is EB_ERR_ARG, so that no upgrade changes what a program does. */
 
 /* When a failed event is tried again. In options: 0 = the default named here; in a subscription:
 ** 0 = inherit from options.retry. EB_NONE = none, where the comment says what that means. */
@@ -795,7 +795,7 @@ EB_API eb_result eb_unsubscribe(eb_bus *bus, const char *id);
 typedef struct eb_query {
     const char *id;           /* only this event */
     const char *pattern;      /* only types that match */
-    const char *subscription; /* dead letters of this named subscription only */
+    const char *subscription; /* only of this named subscription: none in this version */
     unsigned statuses;        /* eb_log_read: 0 = all, else a sum of 1u << EB_PENDING, 1u << EB_DLQ,
                                  ...; the first two, or EB_DLQ alone, do not walk through the log */
     int64_t after_seq;        /* only later than this; newest_first: only earlier, if given */
@@ -938,6 +938,7 @@ EB_API int eb_match(const char *pattern, const char *type);
 #error "eventbus.h: use its own sqlite3/, first among the -I, and drop -lsqlite3"
 #endif
 
+#include <float.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -1938,7 +1939,7 @@ enum {
     "l.producer,l.created_at,d.failed+1," EBI_SQL_ERRORS ",?5,d.retried_at,d.retried_by"           \
     " FROM @deliveries AS d JOIN @event_log AS l ON l.seq=d.seq WHERE d.seq=?1 AND "
 
-/* One event for the inspector; see ebi_rows_add(). The columns by name; TYPE to ERRORS are the texts
+/* One event for the inspector; see ebi_rows_add(). The columns by name; TYPE to ERRORS are texts
 ** that are copied. */
 enum {
     EBI_LIST_SEQ, EBI_LIST_STATUS, EBI_LIST_FAILED, EBI_LIST_CREATED, EBI_LIST_UPDATED,
@@ -2015,6 +2016,7 @@ enum { /* EBI_SQL_FILTER and what pages: ebi_filter_bind() */
     X(COMMIT, "COMMIT")                                                                            \
     X(ROLLBACK, "ROLLBACK")                                                                        \
     X(DATA_VERSION, "PRAGMA data_version")                                                         \
+    X(COOKIE, "PRAGMA schema_version") /* a restored backup brings a new one, as any new table */  \
     /* publish: rowid of the last log row, the id key as it is in the file now, and appends */     \
     X(LAST_SEQ, "SELECT max((SELECT ifnull(max(seq),0) FROM @event_log),"                          \
                 "(SELECT value FROM @meta WHERE key='seq_floor')),"                                \
@@ -2036,10 +2038,12 @@ enum { /* EBI_SQL_FILTER and what pages: ebi_filter_bind() */
     X(DUE, EBI_SQL_LOAD "WHERE d.due_ms<=?1 ORDER BY d.due_ms LIMIT ?2")                           \
     X(NEXT_DUE, "SELECT ifnull(min(due_ms),9223372036854775807) FROM @deliveries"                  \
                 " WHERE due_ms IS NOT NULL")                                                       \
-    X(SUSPECT, EBI_SQL_LOAD "WHERE d.apart=1 AND d.seq>?1 AND d.aside<?2 ORDER BY d.seq LIMIT 1")  \
+    X(SUSPECT, EBI_SQL_LOAD "WHERE d.apart=1 AND d.seq>?1 AND d.aside<?2 AND d.due_ms IS NULL"     \
+               " ORDER BY d.seq LIMIT 1")                                                          \
     X(ANY_APART, "SELECT EXISTS(SELECT 1 FROM @deliveries WHERE apart=1)"                          \
                  "+2*EXISTS(SELECT 1 FROM @deliveries WHERE apart=2)")                             \
-    X(ODD_APART, "SELECT seq FROM @deliveries WHERE apart<1 OR apart>2 LIMIT 1")                   \
+    X(ODD, "SELECT seq FROM (SELECT seq FROM @deliveries WHERE apart<1 OR apart>2 UNION ALL"       \
+           " SELECT seq FROM @deliveries WHERE seq<1) LIMIT 1")                                    \
     X(CLAIM, "UPDATE @deliveries SET status='processing',attempts=failed+?3,token=?2,owner=?4,"    \
              "max_attempts=?9,due_ms=NULL,aside=0,apart=NULL,updated_at=?5 WHERE " EBI_SQL_FENCE)  \
     X(CLAIM_PLAIN, "UPDATE @deliveries SET status='processing',attempts=failed+?3,token=?2,"       \
@@ -2096,7 +2100,8 @@ enum { /* EBI_SQL_FILTER and what pages: ebi_filter_bind() */
                   " OR EXISTS(SELECT 1 FROM @deliveries WHERE apart=2)"                            \
                   " OR EXISTS(SELECT 1 FROM @deliveries WHERE apart=1 AND aside<?2)")              \
     X(WAITING, "SELECT d.seq,l.type FROM @deliveries AS d JOIN @event_log AS l ON l.seq=d.seq"     \
-               " WHERE d.seq>?1 AND " EBI_SQL_PLAIN " ORDER BY d.seq LIMIT 1000")                  \
+               " WHERE d.seq>?1 AND d.token IS NULL AND d.due_ms IS NULL"                          \
+               " AND ifnull(d.apart,1)=1 ORDER BY d.seq LIMIT 1000")                               \
     /* recovery: by rowid; ROWS is a slice, so that nobody waits for it */                         \
     X(ROWS, "SELECT seq,token,attempts,failed,ordering_key FROM @deliveries WHERE seq>?1"          \
             " AND seq<=(SELECT value FROM @meta WHERE key='claimed_to') ORDER BY seq LIMIT 4096")  \
@@ -2245,6 +2250,7 @@ struct eb_store {
     char ns[34];
     const char *node; /* what the log calls us: node_name or node_id */
     int wal_pages;    /* see eb_options */
+    int page_bytes;
     int frozen;       /* the file cannot be written, and nobody had it open: see >>store */
     ebi_db old_owner; /* a side file that whoever migrated the file holds until it closes */
     int locks; /* of lock and read_lock, how many could be made */
@@ -2273,7 +2279,7 @@ struct eb_store {
     int must_resync;       /* and then memory and file are compared */
     int old_wal;           /* a store found one that it did not have to look at, until it writes */
     int moved;             /* the file has lost its name, when we last looked */
-    int64_t data_version;
+    int64_t data_version, cookie; /* by both: has somebody else written, was the file replaced? */
     int wal_filled;     /* see ebi_writer_fill_wal() */
     int wal_frames;     /* in the WAL, by the last commit of ours */
     int wal_done;       /* of these, seen by the last checkpoint; also under lock */
@@ -2828,7 +2834,10 @@ EBI_FN int ebi_db_connect(eb_store *store, ebi_db *db, int flags)
     char *uri, *out;
     int rc;
     flags |= SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
-    if (!store->frozen) return sqlite3_open_v2(store->path, &db->handle, flags, store->vfs);
+    if (!store->frozen) /* the place may not be found by a relative path later */
+        return sqlite3_open_v2(store->file && strncmp(store->path, "file:", 5) != 0 ? store->file
+                                                                                    : store->path,
+                               &db->handle, flags, store->vfs);
     uri = out = (char *)ebi_alloc(&store->allocator, 5 + 3 * strlen(store->file) + sizeof tail);
     if (!uri) return SQLITE_NOMEM;
     memcpy(out, "file:", 5);
@@ -3217,13 +3226,16 @@ EBI_FN int ebi_schema_meta(eb_store *store, ebi_db *db, const char *key, int64_t
 }
 
 /* Which of our names are taken in the file, a bit for each; *wrong: one of them is of another kind
-** than ours is (a view that never ends in the place of a table, say), or NULL. */
+** than ours is (a view that never ends in the place of a table, say), or has a conflict clause, by
+** which SQLite would drop a row of ours in silence; or NULL. */
 EBI_FN eb_result ebi_schema_find(eb_store *store, ebi_db *db, uint32_t *found, const char **wrong)
 {
     sqlite3_stmt *s = NULL;
     char name[80];
     const char *kind;
-    static const char sql[] = "SELECT type FROM sqlite_schema WHERE name=?1 COLLATE NOCASE";
+    static const char sql[] = "SELECT CASE WHEN sql LIKE '%CONFLICT%' OR sql LIKE 'CREATE VIRTUAL%'"
+                              " THEN 'no' ELSE type END FROM sqlite_schema"
+                              " WHERE name=?1 COLLATE NOCASE";
     int i, rc = sqlite3_prepare_v2(db->handle, sql, -1, &s, NULL);
     *found = 0;
     *wrong = NULL;
@@ -3642,6 +3654,18 @@ EBI_FN eb_result ebi_store_freeze(eb_store *store)
     return ebi_db_open(store, &store->writer, 0);
 }
 
+/* What the file is like now. */
+EBI_FN eb_result ebi_store_known(eb_store *store)
+{
+    ebi_db *db = &store->writer;
+    int64_t page = 0;
+    int code = ebi_db_number(store, db, EBI_SQL_DATA_VERSION, &store->data_version);
+    if (code == SQLITE_OK) code = ebi_db_number(store, db, EBI_SQL_COOKIE, &store->cookie);
+    if (code == SQLITE_OK) code = ebi_db_number(store, db, EBI_SQL_PAGE_SIZE, &page);
+    store->page_bytes = page >= 512 && page <= 65536 ? (int)page : 4096;
+    return code == SQLITE_OK ? EB_OK : ebi_db_error(db, code, "reading");
+}
+
 /* Opens the file. On failure the store is still to be given to ebi_store_fini(). */
 EBI_FN eb_result ebi_store_init(eb_store *store, const eb_options *o, int create)
 {
@@ -3663,11 +3687,7 @@ EBI_FN eb_result ebi_store_init(eb_store *store, const eb_options *o, int create
         rc = create ? ebi_error(EB_ERR_IO, "%s cannot be written", store->path)
                     : ebi_store_freeze(store);
     if (rc == EB_OK) rc = ebi_schema_open(store, &store->writer, create);
-    if (rc == EB_OK) {
-        int code = ebi_db_number(store, &store->writer, EBI_SQL_DATA_VERSION, &store->data_version);
-        if (code != SQLITE_OK) rc = ebi_db_error(&store->writer, code, "reading");
-    }
-    return rc;
+    return rc == EB_OK ? ebi_store_known(store) : rc;
 }
 
 EBI_FN void ebi_store_fini(eb_store *store)
@@ -3834,8 +3854,8 @@ EBI_FN eb_result ebi_writer_begin_failed(eb_store *store, int code)
                      "your own on another connection", store->path);
 }
 
-/* One transaction for the members of list (linked by next) and, if with_outcomes, what the engine
-** has to record. Fills in each member's rc; returns the transaction's own. */
+/* One transaction for the members of list (linked by next) and, if `outcomes`, what the engine has
+** to record. Fills in each member's rc; returns the transaction's own. */
 EBI_FN eb_result ebi_writer_transaction(eb_store *store, ebi_req *list, int level, int outcomes)
 {
     ebi_req *r;
@@ -3876,8 +3896,9 @@ EBI_FN eb_result ebi_writer_transaction(eb_store *store, ebi_req *list, int leve
     return rc;
 }
 
-/* Gives every member its own transaction: only the guilty fail. */
-EBI_FN eb_result ebi_writer_one_by_one(eb_store *store, ebi_req *list, int outcomes)
+/* Gives every member its own transaction, and what rides along: only the guilty fail. *commits: so
+** many went through. Returns what became of that which rides along. */
+EBI_FN eb_result ebi_writer_one_by_one(eb_store *store, ebi_req *list, int *commits)
 {
     ebi_req *r, *rest;
     eb_result rc;
@@ -3891,9 +3912,12 @@ EBI_FN eb_result ebi_writer_one_by_one(eb_store *store, ebi_req *list, int outco
         r->next = NULL;
         rc = ebi_writer_transaction(store, r, r->level, 0);
         if (rc != EB_OK) ebi_req_end(r, rc);
+        *commits += rc == EB_OK;
         r->next = rest;
     }
-    return outcomes ? ebi_writer_transaction(store, NULL, EB_DURABLE_NORMAL, 1) : EB_OK;
+    rc = ebi_writer_transaction(store, NULL, EB_DURABLE_NORMAL, 1);
+    *commits += rc == EB_OK;
+    return rc;
 }
 
 /* ===========================================================================
@@ -3958,7 +3982,7 @@ EBI_FN void ebi_writer_fill_wal(eb_store *store)
 {
     enum { CHUNK = 1 << 16 };
     sqlite3_file *file = NULL;
-    sqlite3_int64 size = 0, end = (sqlite3_int64)EBI_WAL_FILL * (4096 + 24);
+    sqlite3_int64 size = 0, end = (sqlite3_int64)EBI_WAL_FILL * (store->page_bytes + 24);
     char *zeros;
     EBI_LEADS(store);
     store->wal_filled = 1;
@@ -3978,11 +4002,11 @@ EBI_FN void ebi_writer_fill_wal(eb_store *store)
 ** four times as long, with EB_NONE a quarter more. Lock held on entry and exit; by the leader. */
 EBI_FN void ebi_writer_look_at_wal(eb_store *store)
 {
-    int most = EBI_WAL_MOST / 4096, pages = store->wal_pages, again, force;
+    int most = EBI_WAL_MOST / store->page_bytes, pages = store->wal_pages, again, force;
     EBI_HELD(store);
     EBI_LEADS(store);
     if (store->wal_frames < store->wal_done) store->wal_done = 0; /* it began anew */
-    ebi_writer_say_wal(store, (int64_t)store->wal_frames * 4096);
+    ebi_writer_say_wal(store, (int64_t)store->wal_frames * store->page_bytes);
     if (!store->wal_filled && store->wal_frames >= EBI_WAL_SMALL &&
         store->writer.level == EB_DURABLE_FULL && store->hooks->started(store)) {
         ebi_store_unlock(store);
@@ -4093,7 +4117,7 @@ EBI_FN ebi_req *ebi_writer_requeue(eb_store *store, ebi_req *own)
 EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
 {
     ebi_req *r, *list = own, *rest;
-    int level, off = store->durability == EB_DURABLE_OFF, shared;
+    int level, off = store->durability == EB_DURABLE_OFF, shared, commits;
     eb_result rc, outcome;
     char text[sizeof ebi_error_text]; /* this thread's last error is not what befalls others */
     char trouble[sizeof store->trouble];
@@ -4113,16 +4137,17 @@ EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
     memcpy(text, ebi_error_text, sizeof text);
     rc = ebi_writer_transaction(store, list, off ? EB_DURABLE_OFF : level, 1);
     outcome = rc;
+    commits = rc == EB_OK;
     if (rc == EB_ERR_BUSY || rc == EB_ERR_UNKNOWN || (rc != EB_OK && !shared)) {
         for (r = list; r; r = r->next) ebi_req_end(r, rc);
     } else if (rc != EB_OK) {
-        outcome = ebi_writer_one_by_one(store, list, 1);
+        outcome = ebi_writer_one_by_one(store, list, &commits);
     }
     snprintf(trouble, sizeof trouble, "%.190s", ebi_error_text);
     memcpy(ebi_error_text, text, sizeof text);
     EBI_YIELD();
     ebi_store_lock(store);
-    store->commits += rc == EB_OK;
+    store->commits += commits;
     if (outcome != EB_OK) memcpy(store->trouble, trouble, sizeof trouble);
     if (rc == EB_ERR_BUSY) list = ebi_writer_requeue(store, own);
     else store->locked_since_us = 0;
@@ -4142,7 +4167,7 @@ EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
         if (r != own) ebi_cond_signal(&r->cond);
     }
     store->hooks->rode(store, outcome);
-    if (rc == EB_OK) ebi_writer_look_at_wal(store);
+    if (commits) ebi_writer_look_at_wal(store);
 }
 
 /* Passes the lead on to the next in the queue, or to nobody. Lock held. */
@@ -4509,7 +4534,7 @@ EBI_FN int ebi_types_has(const ebi_types *set, const char *type)
     return 0;
 }
 
-/* 1 if type is new to the set. Lock held. */
+/* 1 if type is new to the set, -1 if it is the first that there is no room for. Lock held. */
 EBI_FN int ebi_types_add(eb_store *store, ebi_types *set, const char *type)
 {
     int ok = 1;
@@ -4518,8 +4543,9 @@ EBI_FN int ebi_types_add(eb_store *store, ebi_types *set, const char *type)
     if (set->count < EBI_TYPES)
         set->at[set->count] = ebi_strdup(&store->allocator, type, &ok);
     if (set->count == EBI_TYPES || !ok) {
+        ok = set->overflow;
         set->overflow = 1;
-        return 0;
+        return ok ? 0 : -1;
     }
     set->count++;
     return 1;
@@ -4595,8 +4621,8 @@ EBI_FN eb_result ebi_policy_resolve(const eb_allocator *a, const eb_retry_policy
         rc = ebi_option_ms("retry.max_delay_ms", p->max_delay_ms, out->max_ms, INT64_MAX,
                            &out->max_ms);
     if (rc != EB_OK) return rc;
-    if (p->multiplier != 0.0 && !(p->multiplier >= 1.0))
-        return ebi_error(EB_ERR_ARG, "retry.multiplier must be at least 1");
+    if (p->multiplier != 0.0 && !(p->multiplier >= 1.0 && p->multiplier <= DBL_MAX))
+        return ebi_error(EB_ERR_ARG, "retry.multiplier must be at least 1, and finite");
     if (!(p->jitter >= 0.0 && p->jitter <= 1.0))
         return ebi_error(EB_ERR_ARG, "retry.jitter must be 0 to 1");
     if (p->multiplier >= 1.0) out->multiplier = p->multiplier;
@@ -4931,6 +4957,7 @@ typedef struct ebi_settings {
 typedef struct ebi_life {
     int state, refs;     /* refs: the user and every thread left behind */
     int abandon;         /* what still runs is given up */
+    int64_t until_us;    /* monotonic: the end waits no longer for anybody's lock; 0: no end yet */
     int64_t incarnation; /* of this start; set by eb_start */
     ebi_db owner;        /* the side file, while started; of the thread that starts or stops */
 } ebi_life;
@@ -5193,6 +5220,14 @@ EBI_FN void ebi_bus_backoff(eb_bus *bus)
     ebi_keeper_by(bus, bus->alarms.retry_at_us);
 }
 
+/* The file is another one: what failed in the old one is tried again at once. Lock held. */
+EBI_FN void ebi_bus_hopes(eb_bus *bus)
+{
+    EBI_HELD(&bus->store);
+    bus->out.rc = bus->lane.claim_rc = EB_OK;
+    ebi_bus_healed(bus);
+}
+
 /* Whether it failed for a reason that no waiting will heal; EB_OK: it did not. Lock held. */
 EBI_FN eb_result ebi_bus_hopeless(const eb_bus *bus)
 {
@@ -5205,8 +5240,9 @@ EBI_FN eb_result ebi_bus_hopeless(const eb_bus *bus)
 /* Until when a call of the engine may wait for somebody else's lock. */
 EBI_FN int64_t ebi_bus_until(const eb_bus *bus)
 {
-    int64_t until_us = ebi_writer_until(&bus->store);
-    return bus->pump.until_us && bus->pump.until_us < until_us ? bus->pump.until_us : until_us;
+    int64_t until_us = ebi_writer_until(&bus->store), end_us = bus->life.until_us;
+    if (bus->pump.until_us && bus->pump.until_us < until_us) until_us = bus->pump.until_us;
+    return end_us && end_us < until_us ? end_us : until_us;
 }
 
 EBI_FN int ebi_bus_started(eb_store *store)
@@ -5708,7 +5744,7 @@ EBI_FN int ebi_outcome_apply(eb_store *store, ebi_entry *e, const char *now)
     end.now = now;
     end.status = "processing";
     end.snoozes = e->outcome == EBI_OUT_SNOOZE;
-    end.suspect = e->outcome == EBI_OUT_RELEASE && e->suspect;
+    end.suspect = e->suspect; /* until it has succeeded */
     end.error_json = e->error_json ? e->error_json : ebi_no_memory_error;
     EB_ASSERT(e->outcome != EBI_OUT_NONE && e->token != 0);
     switch (e->outcome) {
@@ -5811,13 +5847,14 @@ EBI_FN eb_result ebi_outcomes_nothing(eb_store *store, void *arg)
     return EB_OK;
 }
 
-/* Commits what waits in outcomes, if the lock can be had until until_us, and the lead until
-** queue_us (0: no limit); no lock held. */
-EBI_FN eb_result ebi_outcomes_flush(eb_bus *bus, int64_t until_us, int64_t queue_us)
+/* Commits what waits in outcomes together with what func writes, if the lock can be had until
+** until_us, and the lead until queue_us (0: no limit); no lock held. */
+EBI_FN eb_result ebi_outcomes_flush_with(eb_bus *bus, eb_result (*func)(eb_store *, void *),
+                                         int64_t until_us, int64_t queue_us)
 {
     ebi_req r;
     eb_result rc;
-    ebi_req_init(&r, ebi_outcomes_nothing, NULL, NULL, EB_DURABLE_NORMAL, until_us);
+    ebi_req_init(&r, func, NULL, NULL, EB_DURABLE_NORMAL, until_us);
     r.queue_us = queue_us;
     rc = ebi_writer_commit(&bus->store, &r);
     ebi_store_lock(&bus->store);
@@ -5826,6 +5863,11 @@ EBI_FN eb_result ebi_outcomes_flush(eb_bus *bus, int64_t until_us, int64_t queue
                        bus->store.trouble);
     ebi_store_unlock(&bus->store);
     return rc;
+}
+
+EBI_FN eb_result ebi_outcomes_flush(eb_bus *bus, int64_t until_us, int64_t queue_us)
+{
+    return ebi_outcomes_flush_with(bus, ebi_outcomes_nothing, until_us, queue_us);
 }
 
 /* Hands an outcome over. Lock held. Returns 1 if it should be committed at once. */
@@ -5968,8 +6010,11 @@ EBI_FN void ebi_unmatched_done(eb_bus *bus, const char *id, const char *type)
     first = ebi_types_add(&bus->store, &bus->figures.unmatched_types, type);
     ebi_store_unlock(&bus->store);
     if (first)
-        ebi_unmatched_warn(&bus->store, "event is done, but no handler matches its type (said "
-                           "once; see on_unmatched)", id, type);
+        ebi_unmatched_warn(&bus->store, first > 0
+                           ? "event is done, but no handler matches its type (said once; see "
+                             "on_unmatched)"
+                           : "events are done of so many types that no handler matches that "
+                             "further ones are not said; see eb_stats.unmatched", id, type);
 }
 
 /* ===========================================================================
@@ -6225,9 +6270,22 @@ EBI_FN void ebi_publish_unreserve(eb_bus *bus, ebi_publish *p)
     p->reserved = 0;
 }
 
+/* This is another file than we knew: what memory has of it is forgotten, and before the next commit
+** its claims are compared with ours. Lock held; by the leader. */
+EBI_FN void ebi_publish_anew(eb_bus *bus)
+{
+    EBI_HELD(&bus->store);
+    EBI_LEADS(&bus->store);
+    ebi_lane_forget(&bus->lane);
+    ebi_depths_forget(bus);
+    ebi_bus_hopes(bus);
+    bus->lead.claimed_to = bus->cap.us = 0;
+    bus->store.must_resync = 1;
+}
+
 /* The last sequence number, and whether this is still the file that we know: after a backup was
 ** restored into it, numbers come again that the dispatcher has passed, or the id key is another.
-** Then everything is read anew. Other processes publish too: nothing of this is remembered. */
+** (Or neither: see ebi_look_replaced().) Other processes publish too: nothing of this is kept. */
 EBI_FN eb_result ebi_publish_last(eb_bus *bus, int64_t *seq)
 {
     eb_store *store = &bus->store;
@@ -6248,10 +6306,7 @@ EBI_FN eb_result ebi_publish_last(eb_bus *bus, int64_t *seq)
     ebi_store_lock(store);
     store->id_key[0] = key[0];
     store->id_key[1] = key[1];
-    if (other || *seq < bus->lane.win.cursor) {
-        ebi_lane_forget(&bus->lane);
-        bus->lead.claimed_to = bus->cap.us = 0;
-    }
+    if (other || *seq < bus->lane.win.cursor) ebi_publish_anew(bus);
     ebi_store_unlock(store);
     return EB_OK;
 }
@@ -6512,8 +6567,7 @@ EBI_FN const ebi_entry *ebi_key_has(ebi_lane *lane, const char *key, int64_t seq
     return e;
 }
 
-/* A claimed event of a key: it heads it, or takes its place behind the head, or goes back. Lock held.
-*/
+/* A claimed event of a key: it heads it, stands behind the head, or goes back. Lock held. */
 EBI_FN void ebi_key_enter(ebi_lane *lane, ebi_entry *e)
 {
     ebi_entry **at = ebi_key_slot(lane, e->ordering_key);
@@ -7159,8 +7213,14 @@ EBI_FN int ebi_claim_due(ebi_claim *c)
     rc = ebi_claim_read(c, s, &list);
     if (rc == SQLITE_DONE || rc == SQLITE_ROW) rc = SQLITE_OK;
     while (rc == SQLITE_OK && !ebi_claim_full(c) && (e = ebi_list_pop(&list)) != NULL) {
-        if (e->ordering_key) c->waits = 1; /* at least it stands in line now */
-        rc = ebi_claim_try(c, e, 0);
+        if (e->ordering_key || e->suspect) c->waits = 1; /* at least it stands in line now */
+        if (e->suspect) { /* it has its turn alone */
+            c->suspects = 1;
+            rc = ebi_step_not_due(store, e->seq, c->now_ms);
+            ebi_entry_drop(store, e);
+        } else {
+            rc = ebi_claim_try(c, e, 0);
+        }
     }
     ebi_list_free(store, &list);
     return rc;
@@ -7417,7 +7477,7 @@ EBI_FN int ebi_claim_what(ebi_lane *lane)
 EBI_FN int ebi_claim_due_now(ebi_lane *lane) { return ebi_claim_what(lane) != EBI_CLAIM_NOTHING; }
 
 /* What a claim begins with. Lock held. */
-EBI_FN void ebi_claim_init(ebi_lane *lane, ebi_claim *c)
+EBI_FN void ebi_claim_init(ebi_lane *lane, int what, ebi_claim *c)
 {
     eb_bus *bus = lane->bus;
     ebi_window *w = &lane->win;
@@ -7425,7 +7485,7 @@ EBI_FN void ebi_claim_init(ebi_lane *lane, ebi_claim *c)
     EBI_HELD(&bus->store);
     memset(c, 0, sizeof *c);
     c->lane = lane;
-    c->alone = ebi_claim_what(lane) == EBI_CLAIM_SUSPECT;
+    c->alone = what == EBI_CLAIM_SUSPECT;
     c->want = bus->calls.running || under_way ? lane->batch - under_way : lane->batch;
     if (c->want < 1 || c->alone) c->want = 1;
     c->single = c->want == 1;
@@ -7459,9 +7519,10 @@ EBI_FN void ebi_claim_say(ebi_lane *lane, ebi_claim *c)
                            NULL, c->unmatched_type);
 }
 
-/* Claims the next events in one commit, shared with whatever else is queued. Lock held on entry and
-** exit, not in between; `claiming` keeps others from doing the same. */
-EBI_FN void ebi_claim_some(ebi_lane *lane)
+/* Claims the next events in one commit, shared with whatever else is queued; what: as
+** ebi_claim_what() has just said. Lock held on entry and exit, not in between; `claiming` keeps
+** others from doing the same. */
+EBI_FN void ebi_claim_some(ebi_lane *lane, int what)
 {
     eb_bus *bus = lane->bus;
     eb_store *store = &bus->store;
@@ -7469,8 +7530,8 @@ EBI_FN void ebi_claim_some(ebi_lane *lane)
     ebi_req r;
     eb_result rc;
     EBI_HELD(&bus->store);
-    EB_ASSERT(!lane->claiming);
-    ebi_claim_init(lane, &c);
+    EB_ASSERT(!lane->claiming && what != EBI_CLAIM_NOTHING);
+    ebi_claim_init(lane, what, &c);
     lane->claiming = 1;
     ebi_store_unlock(store);
     ebi_req_init(&r, ebi_claim_func, ebi_claim_after, &c, EB_DURABLE_NORMAL, ebi_bus_until(bus));
@@ -7519,7 +7580,7 @@ EBI_FN void ebi_claim_farewell(ebi_lane *lane, const char *pattern)
 
 /* Whether e, claimed but not started, has to wait after all: something has come due since, or is
 ** wanted by somebody since, and stands before it in the line of its key. Asked only when that may
-** be. Lock held on entry and exit, not in between. */
+** be; if the file cannot be asked, it waits. Lock held on entry and exit, not in between. */
 EBI_FN int ebi_key_yields(ebi_lane *lane, const ebi_entry *e)
 {
     eb_bus *bus = lane->bus;
@@ -7527,7 +7588,7 @@ EBI_FN int ebi_key_yields(ebi_lane *lane, const ebi_entry *e)
     int64_t now_ms = ebi_now_ms(store), epoch = lane->win.epoch + (lane->rescan != 0);
     ebi_db *db;
     sqlite3_stmt *s;
-    int rc = SQLITE_DONE;
+    int rc = SQLITE_ERROR;
     EBI_HELD(&bus->store);
     if (!e->ordering_key || (e->epoch == epoch && lane->win.next_due_ms > now_ms)) return 0;
     ebi_store_unlock(store);
@@ -7542,7 +7603,8 @@ EBI_FN int ebi_key_yields(ebi_lane *lane, const ebi_entry *e)
     }
     ebi_reader_leave(store, db);
     ebi_store_lock(store);
-    return rc == SQLITE_ROW;
+    if (rc != SQLITE_ROW && rc != SQLITE_DONE) ebi_bus_backoff(bus);
+    return rc != SQLITE_DONE;
 }
 
 /* e was claimed, but does not start: it goes back to its place, or is somebody else's already. Lock
@@ -7649,46 +7711,63 @@ EBI_FN eb_result ebi_claims_resync(eb_store *store)
 }
 
 /* Claims to be compared with their rows. */
-enum { EBI_HELD_MAX = EB_CLAIM_MAX + EBI_LINE_MAX + 1024 /* workers */ };
-typedef struct ebi_held {
-    int count;
-    int64_t seq[EBI_HELD_MAX], token[EBI_HELD_MAX];
-} ebi_held;
+typedef struct ebi_owned {
+    int64_t seq, token;
+} ebi_owned;
+typedef struct ebi_claims {
+    int count, room;
+    ebi_owned *at;
+} ebi_claims;
 
-EBI_FN int ebi_held_add(const ebi_entry *e, void *arg)
+EBI_FN int ebi_claims_add(const ebi_entry *e, void *arg)
 {
-    ebi_held *held = (ebi_held *)arg;
-    held->seq[held->count] = e->seq;
-    held->token[held->count++] = e->token;
-    return held->count == EBI_HELD_MAX;
+    ebi_claims *claims = (ebi_claims *)arg;
+    EB_ASSERT(claims->count <= claims->room);
+    if (claims->count == claims->room) return 1;
+    claims->at[claims->count].seq = e->seq;
+    claims->at[claims->count++].token = e->token;
+    return 0;
+}
+
+/* All of this lane, in memory to be freed; none if there is no memory: they are fenced all the same.
+** No lock held. */
+EBI_FN void ebi_claims_list(ebi_lane *lane, ebi_claims *claims)
+{
+    eb_bus *bus = lane->bus;
+    const ebi_run *run;
+    memset(claims, 0, sizeof *claims);
+    ebi_store_lock(&bus->store);
+    claims->room = lane->claimed.count + lane->starting.count + lane->chained + bus->calls.running;
+    if (claims->room > 0)
+        claims->at = (ebi_owned *)ebi_alloc(&bus->store.allocator,
+                                            (size_t)claims->room * sizeof *claims->at);
+    if (!claims->at) claims->room = 0;
+    ebi_key_each(lane, ebi_claims_add, claims);
+    for (run = bus->calls.first; run; run = run->next) ebi_claims_add(run->entry, claims);
+    ebi_store_unlock(&bus->store);
 }
 
 /* Another process changed something: of a claimed event that an operator gave up no handler starts.
 ** By the leader, no lock held. */
 EBI_FN void ebi_claims_check(ebi_lane *lane)
 {
-    eb_bus *bus = lane->bus;
-    eb_store *store = &bus->store;
+    eb_store *store = &lane->bus->store;
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_TOKEN);
-    ebi_held held;
-    const ebi_run *run;
+    ebi_claims claims;
     int i, rc;
-    held.count = 0;
-    ebi_store_lock(store);
-    ebi_key_each(lane, ebi_held_add, &held);
-    for (run = bus->calls.first; run && held.count < EBI_HELD_MAX; run = run->next)
-        ebi_held_add(run->entry, &held);
-    ebi_store_unlock(store);
-    for (i = 0; i < held.count && s; i++) {
-        sqlite3_bind_int64(s, 1, held.seq[i]);
-        sqlite3_bind_int64(s, 2, held.token[i]);
+    EBI_LEADS(store);
+    ebi_claims_list(lane, &claims);
+    for (i = 0; i < claims.count && s; i++) {
+        sqlite3_bind_int64(s, 1, claims.at[i].seq);
+        sqlite3_bind_int64(s, 2, claims.at[i].token);
         rc = sqlite3_step(s);
         sqlite3_reset(s);
         if (rc != SQLITE_DONE) continue;
         ebi_store_lock(store);
-        ebi_key_revoke(lane, held.seq[i]);
+        ebi_key_revoke(lane, claims.at[i].seq);
         ebi_store_unlock(store);
     }
+    ebi_free(&store->allocator, claims.at);
 }
 
 /* ===========================================================================
@@ -7700,8 +7779,9 @@ EBI_FN void ebi_claims_check(ebi_lane *lane)
 ** several were under way, or a batch, nobody can know: none loses an attempt, but each becomes a
 ** suspect and runs alone, counted. So a poison event convicts only itself, at the next crash.
 **
-** The one that is known runs alone from then on too, until a handler has returned from it: in a
-** batch its next crash would not be counted.
+** The one that is known runs alone from then on too, and whoever runs alone does so until it has
+** succeeded: in a batch its next crash would not be counted. So an event that may end the process
+** starts at most max_retries + 2 times, whatever else it does: once uncounted.
 **
 ** What was set to processing by hand counts as having run alone.
 **
@@ -7871,7 +7951,7 @@ EBI_FN void ebi_recover_say(const eb_store *store, const ebi_recovery *r)
 EBI_FN eb_result ebi_recover_all(eb_store *store, ebi_recovery *r)
 {
     eb_result rc;
-    r->after = r->by_hand ? -1 : 0;
+    r->after = 0;
     do {
         rc = ebi_recover_read(store, r, 1);
         if (rc == EB_OK && r->count > 0)
@@ -7881,12 +7961,26 @@ EBI_FN eb_result ebi_recover_all(eb_store *store, ebi_recovery *r)
     return rc;
 }
 
+/* Rows that no claim and no recovery would ever come upon; SQLite's result. */
+EBI_FN int ebi_recover_odd(eb_store *store)
+{
+    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_ODD);
+    int rc = s ? sqlite3_step(s) : ebi_db_code(&store->writer);
+    if (rc == SQLITE_ROW) {
+        ebi_error(EB_ERR_CORRUPT, "damaged: deliveries.seq or deliveries.apart (row %lld)",
+                  (long long)sqlite3_column_int64(s, 0));
+        rc = EBI_DAMAGED;
+    }
+    sqlite3_reset(s);
+    return rc == SQLITE_DONE ? SQLITE_OK : rc;
+}
+
 /* A new start: who we are, and an epoch that no row has seen yet. In its own small transaction. */
 EBI_FN eb_result ebi_recover_begin(eb_store *store, void *arg)
 {
     eb_bus *bus = ebi_bus_of(store);
     ebi_recovery *r = (ebi_recovery *)arg;
-    int64_t bits, starts = 0, version = 0, recovering = 0, odd = 0, claimed_to = 0;
+    int64_t bits, starts = 0, version = 0, recovering = 0, claimed_to = 0;
     int rc = ebi_schema_meta(store, &store->writer, "schema_version", &version);
     if (rc == SQLITE_OK && version != EBI_SCHEMA_LATEST)
         return ebi_error(EB_ERR_SCHEMA, "%s: schema version %lld, this eventbus.h knows %d",
@@ -7895,11 +7989,9 @@ EBI_FN eb_result ebi_recover_begin(eb_store *store, void *arg)
     if (rc == SQLITE_OK) rc = ebi_schema_meta(store, &store->writer, "starts", &starts);
     if (rc == SQLITE_OK) rc = ebi_schema_meta(store, &store->writer, "recovering", &recovering);
     if (rc == SQLITE_OK) rc = ebi_schema_meta(store, &store->writer, "claimed_to", &claimed_to);
-    if (rc == SQLITE_OK) rc = ebi_db_number(store, &store->writer, EBI_SQL_ODD_APART, &odd);
+    if (rc == SQLITE_OK) rc = ebi_recover_odd(store);
     if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "starting");
     if (claimed_to < 0) return ebi_error(EB_ERR_CORRUPT, "damaged: meta.claimed_to is negative");
-    if (odd)
-        return ebi_error(EB_ERR_CORRUPT, "damaged: deliveries.apart (row %lld)", (long long)odd);
     sqlite3_randomness((int)sizeof bits, &bits);
     bus->life.incarnation = (bits & INT64_C(0x3FFFFFFFFFFF)) + 1;
     bus->lead.next_token = bus->life.incarnation << 16;
@@ -8095,7 +8187,7 @@ EBI_FN int ebi_attempt_call(eb_bus *bus, ebi_run *run, ebi_sub *sub)
     EBI_YIELD();
     if (ebi_attempt_forked(bus)) return EBI_OUT_NONE;
     ebi_store_lock(store);
-    late = !bus->set.workers && ebi_run_overdue(run, ebi_mono_us(store));
+    late = ebi_run_overdue(run, ebi_mono_us(store)); /* the keeper need not have noticed yet */
     if (!run->lost) {
         run->deadline_us = -1;
         ebi_store_unlock(store);
@@ -8221,7 +8313,7 @@ EBI_FN void *ebi_worker_main(void *arg)
     eb_bus *bus = w->bus;
     eb_allocator a = bus->store.allocator; /* the bus may be gone before w is */
     ebi_entry *e;
-    int last, urgent;
+    int last, urgent, what;
     ebi_store_lock(&bus->store);
     while (bus->life.state == EBI_STARTED) {
         e = ebi_claim_start(&bus->lane);
@@ -8235,8 +8327,8 @@ EBI_FN void *ebi_worker_main(void *arg)
                 ebi_outcomes_flush(bus, ebi_bus_until(bus), 0);
                 ebi_store_lock(&bus->store);
             }
-        } else if (ebi_claim_due_now(&bus->lane)) {
-            ebi_claim_some(&bus->lane);
+        } else if ((what = ebi_claim_what(&bus->lane)) != EBI_CLAIM_NOTHING) {
+            ebi_claim_some(&bus->lane, what);
         } else {
             bus->crew.idle++;
             ebi_store_wait(&bus->store, &bus->alarms.work, -1);
@@ -8385,8 +8477,7 @@ EBI_FN void ebi_bus_finish(eb_bus *bus)
     ebi_store_lock(store);
     ebi_release_claims(bus);
     ebi_store_unlock(store);
-    ebi_writer_run(store, ebi_node_remove, NULL, NULL, EB_DURABLE_NORMAL); /* for information */
-    if (ebi_outcomes_flush(bus, ebi_bus_until(bus), 0) != EB_OK)
+    if (ebi_outcomes_flush_with(bus, ebi_node_remove, ebi_bus_until(bus), 0) != EB_OK)
         ebi_log_note(store, EB_LOG_ERROR, "last outcomes not recorded: they will run again",
                      ebi_error_text);
     ebi_db_close(&bus->life.owner);
@@ -8407,14 +8498,22 @@ EBI_FN void ebi_bus_finish(eb_bus *bus)
 
 enum { EBI_CLOCKWORK_WAIT_US = 200000 }; /* the keeper waits no longer for anybody's lock */
 
-/* Whether the file is another one than we knew, see ebi_publish_last(). By the leader. */
+/* Whether the file is another one than we knew: by its last sequence number and id key, and by the
+** schema's cookie, which SQLite changes when it restores a backup. By the leader. */
 EBI_FN void ebi_look_replaced(eb_bus *bus)
 {
     eb_store *store = &bus->store;
-    int64_t seq;
+    int64_t seq, cookie = store->cookie;
+    EBI_LEADS(store);
     if (ebi_db_run(store, &store->writer, EBI_SQL_READ) != SQLITE_OK) return;
     ebi_publish_last(bus, &seq);
+    ebi_db_number(store, &store->writer, EBI_SQL_COOKIE, &cookie);
     ebi_db_rollback(store, &store->writer);
+    if (cookie == store->cookie) return;
+    store->cookie = cookie;
+    ebi_store_lock(store);
+    ebi_publish_anew(bus);
+    ebi_store_unlock(store);
 }
 
 /* Looks for what other processes did. No lock held. 0: the writer could not be had until then. */
@@ -8731,11 +8830,12 @@ EBI_FN void ebi_pump_leave(eb_bus *bus)
 EBI_FN int ebi_pump_one(eb_bus *bus, int64_t deadline_ms)
 {
     ebi_entry *e = ebi_claim_start(&bus->lane);
+    int what = e ? EBI_CLAIM_NOTHING : ebi_claim_what(&bus->lane);
     EBI_HELD(&bus->store);
     EB_ASSERT(bus->pump.active && !bus->set.workers);
-    if (!e && !ebi_claim_due_now(&bus->lane)) return 0;
+    if (!e && what == EBI_CLAIM_NOTHING) return 0;
     if (!e) {
-        ebi_claim_some(&bus->lane);
+        ebi_claim_some(&bus->lane, what);
         if (ebi_mono_ms(&bus->store) >= deadline_ms) return 1; /* the commit took long */
         e = ebi_claim_start(&bus->lane);
     }
@@ -8782,7 +8882,7 @@ EBI_FN eb_result ebi_pump_some(eb_bus *bus, int64_t deadline_ms)
     EB_ASSERT(bus->pump.active);
     ebi_pump_look(bus, 1);
     for (;;) {
-        while (bus->life.state == EBI_STARTED &&
+        while (ebi_pump_look(bus, 0), bus->life.state == EBI_STARTED &&
                (did = ebi_pump_one(bus, ran ? deadline_ms : INT64_MAX)) != 0) {
             ran |= did == 2;
             if (ran && ebi_mono_ms(&bus->store) >= deadline_ms) return ebi_pump_flush(bus);
@@ -8988,6 +9088,20 @@ EBI_FN eb_result ebi_drained(eb_bus *bus)
     return paused ? ebi_drain_paused(bus) : EB_OK;
 }
 
+/* What others have committed counts too: looks for it, unless the writer is not to be had in time.
+** Lock held on entry and exit, not in between. */
+EBI_FN void ebi_drain_look(eb_bus *bus, int64_t deadline_ms)
+{
+    eb_store *store = &bus->store;
+    int64_t until_us = ebi_mono_us(store) + EBI_CLOCKWORK_WAIT_US;
+    EBI_HELD(store);
+    if (bus->life.state != EBI_STARTED) return;
+    if (deadline_ms < until_us / 1000) until_us = deadline_ms * 1000;
+    ebi_store_unlock(store);
+    ebi_look_outside(bus, until_us > 0 ? until_us : 1);
+    ebi_store_lock(store);
+}
+
 /* Lock held on entry and exit. */
 EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
 {
@@ -8999,6 +9113,7 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
     if (pump && (rc = ebi_pump_enter(bus)) != EB_OK) return rc;
     if (pump) bus->pump.until_us = ebi_us(deadline_ms);
     if (pump) ebi_pump_look(bus, 1);
+    else ebi_drain_look(bus, deadline_ms);
     bus->alarms.drainers++;
     for (;;) {
         if ((rc = ebi_pump_forked(bus)) != EB_OK) break;
@@ -9320,6 +9435,9 @@ EBI_FN void ebi_stop_begin(eb_bus *bus)
     EBI_HELD(&bus->store);
     if (bus->life.state >= EBI_STOPPING) return;
     ebi_life_be(bus, bus->life.state == EBI_OPEN ? EBI_STOPPED : EBI_STOPPING);
+    bus->life.until_us = ebi_add(ebi_writer_until(&bus->store),
+                                 bus->set.shutdown_timeout_ms < 0
+                                     ? INT64_MAX / 2 : ebi_us(bus->set.shutdown_timeout_ms));
     ebi_cond_broadcast(&bus->alarms.work);
     ebi_cond_signal(&bus->alarms.keeper);
     ebi_alarms_news(bus);
@@ -9525,8 +9643,9 @@ EBI_FN eb_result ebi_rows_read(eb_store *store, ebi_db *db, sqlite3_stmt *s, eb_
     int rc;
     memset(&list, 0, sizeof list);
     list.out = out;
-    while ((rc = sqlite3_step(s)) == SQLITE_ROW && (rc = ebi_rows_add(store, &list, s)) == SQLITE_OK)
-        continue;
+    do {
+        rc = sqlite3_step(s);
+    } while (rc == SQLITE_ROW && (rc = ebi_rows_add(store, &list, s)) == SQLITE_OK);
     if (rc != SQLITE_DONE) ebi_db_error(db, rc, "reading events");
     sqlite3_reset(s);
     return rc == SQLITE_DONE ? EB_OK : ebi_db_result(rc);
@@ -9569,6 +9688,7 @@ EBI_FN void ebi_filter_bind(const ebi_filter *f, sqlite3_stmt *s, int dead)
     }
     if (f->q.id && f->seq - 1 > after) after = f->seq - 1; /* an id is one row: see ebi_id_seq() */
     if (f->q.id && f->seq < to) to = f->seq;
+    if (f->q.subscription && !dead) to = 0; /* the lives in the log are those of the unnamed */
     sqlite3_bind_int64(s, EBI_FILTER_AFTER, after);
     sqlite3_bind_int64(s, EBI_FILTER_TO, to);
     ebi_bind_text(s, EBI_FILTER_ID, f->q.id);
@@ -10218,13 +10338,13 @@ EB_API void eb_destroy(eb_bus *bus)
         ebi_log_note(store, EB_LOG_ERROR, "eb_destroy inside a handler: only shut down", NULL);
         return;
     }
+    ebi_mutex_lock(&store->read_lock); /* which comes before the lead, see ebi_depths_begin() */
     ebi_writer_enter(store);
-    ebi_mutex_lock(&store->read_lock);
     store->closed = 1;
     ebi_db_close(&store->reader);
-    ebi_mutex_unlock(&store->read_lock);
     ebi_db_close(&store->writer);
     ebi_writer_leave(store);
+    ebi_mutex_unlock(&store->read_lock);
     ebi_store_lock(store);
     last = ebi_life_refer(bus, -1);
     ebi_store_unlock(store);

@@ -249,9 +249,10 @@ static void m_outcome(m_state *s, int outcome, const m_sub *sub, int kind, int a
     const m_policy *p = &m_policies[sub->policy];
     s->fresh = 0;
     s->tried = 1;
-    s->suspect = 0; /* "its suspect mark is cleared by any outcome" */
     switch (outcome) {
-    case M_OUT_DONE:
+    case M_OUT_DONE: /* only that clears the suspicion: "its handler starts at most max_retries + 2
+                     ** times", so no later crash of it may be in a batch, uncounted */
+        s->suspect = 0;
         s->place = M_DONE;
         break;
     case M_OUT_SNOOZE: /* "later, without spending an attempt" */
