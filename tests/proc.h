@@ -29,16 +29,7 @@
 
 /* ---- asserting and waiting ------------------------------------------------------------------- */
 
-/* Integers of any kind, both printed. */
-#define P_EQ(want, got)                                                                            \
-    do {                                                                                           \
-        int64_t t_a = (int64_t)(want), t_b = (int64_t)(got);                                       \
-        if (t_a != t_b) {                                                                          \
-            fprintf(stderr, "\n%s:%d: %s\n  wanted %lld\n  got %lld\n", __FILE__, __LINE__, #got,  \
-                    (long long)t_a, (long long)t_b);                                               \
-            FAILm(#got);                                                                           \
-        }                                                                                          \
-    } while (0)
+#define P_EQ T_EQ /* as most programs with processes and threads say it */
 
 /* low <= got <= high */
 #define P_WITHIN(low, high, got)                                                                   \
@@ -118,14 +109,6 @@ T_UNUSED static int p_threads(void)
 
 /* ---- looking at events ----------------------------------------------------------------------- */
 
-/* Number of rows of the view `events` that satisfy an SQL condition. */
-T_UNUSED static int64_t p_rows(const char *path, const char *where)
-{
-    char sql[600];
-    snprintf(sql, sizeof sql, "SELECT count(*) FROM events WHERE %s", where);
-    return t_sql_int(path, sql);
-}
-
 /* How many texts of last_error begin with "interrupted". */
 T_UNUSED static int p_interrupted(const char *json)
 {
@@ -136,36 +119,6 @@ T_UNUSED static int p_interrupted(const char *json)
         hits += strncmp(text, "interrupted", 11) == 0;
     }
     return hits;
-}
-
-/* A handler that remembers its calls and succeeds. */
-typedef struct p_seen {
-    int calls;                                    /* p_get() it from outside */
-    int attempt, max_attempts, retry_count;       /* of the last call */
-    char type[64], payload[200], errors[3000];    /* of the last call */
-} p_seen;
-static pthread_mutex_t p_seen_lock = PTHREAD_MUTEX_INITIALIZER;
-
-T_UNUSED static eb_result p_record(eb_delivery *d, void *user)
-{
-    p_seen *seen = (p_seen *)user;
-    pthread_mutex_lock(&p_seen_lock);
-    seen->attempt = d->attempt;
-    seen->max_attempts = d->max_attempts;
-    seen->retry_count = d->event->retry_count;
-    t_copy(seen->type, sizeof seen->type, d->event->type);
-    t_copy(seen->payload, sizeof seen->payload, d->event->payload);
-    t_copy(seen->errors, sizeof seen->errors, d->event->last_error);
-    pthread_mutex_unlock(&p_seen_lock);
-    p_add(&seen->calls, 1);
-    return EB_OK;
-}
-
-T_UNUSED static eb_result p_succeed(eb_delivery *d, void *user)
-{
-    (void)d;
-    (void)user;
-    return EB_OK;
 }
 
 /* ---- threads --------------------------------------------------------------------------------- */

@@ -1,5 +1,10 @@
 /* test.h - what all tests share: the bus with its implementation, greatest, a scratch folder, a
-** clock that only moves when told, a log that remembers, and the two drivers.
+** clock that only moves when told, a log that remembers, the two drivers; and the words in which a
+** test opens a bus, gives it a handler, posts, and says what it expects.
+**
+** What is written small prepares, and so do T_DO and T_MUST: when it goes wrong, the program stops
+** and says where. The other capitals assert: when they go wrong, the test fails. tests/README.md has
+** a list of the words and a test that is made of them.
 **
 ** Every tests/test_*.c is one program: it includes this file once and may call ebi_ functions.
 */
@@ -53,6 +58,40 @@
         if (!(cond)) {                                                                             \
             fprintf(stderr, "%s:%d: must hold: %s\n", __FILE__, __LINE__, #cond);                  \
             abort();                                                                               \
+        }                                                                                          \
+    } while (0)
+
+/* The same for a call that must return EB_OK. */
+#define T_DO(expr) t_do((expr), #expr, __FILE__, __LINE__)
+T_UNUSED static void t_do(eb_result rc, const char *what, const char *file, int line)
+{
+    char msg[512];
+    if (rc == EB_OK) return;
+    eb_errmsg(msg, sizeof msg);
+    fprintf(stderr, "\n%s:%d: %s\n  got %d (%s)\n  errmsg: %s\n", file, line, what, (int)rc,
+            eb_strerror(rc), msg);
+    abort();
+}
+
+/* The message of the call that failed last on this thread has this text; "": there is one. */
+#define T_SAYS(text)                                                                               \
+    do {                                                                                           \
+        char t_said[600];                                                                          \
+        if (eb_errmsg(t_said, sizeof t_said) == 0 || !strstr(t_said, (text))) {                    \
+            fprintf(stderr, "\n%s:%d: errmsg: %s\n", __FILE__, __LINE__, t_said);                  \
+            FAILm("the message says " #text);                                                      \
+        }                                                                                          \
+    } while (0)
+
+/* Integers of any kind, both printed. */
+#define T_EQ(want, got) T_EQ_OF((want), (got), #got)
+#define T_EQ_OF(want, got, what)                                                                   \
+    do {                                                                                           \
+        int64_t t_a = (int64_t)(want), t_b = (int64_t)(got);                                       \
+        if (t_a != t_b) {                                                                          \
+            fprintf(stderr, "\n%s:%d: %s\n  wanted %lld\n  got %lld\n", __FILE__, __LINE__, what,  \
+                    (long long)t_a, (long long)t_b);                                               \
+            FAILm(what);                                                                           \
         }                                                                                          \
     } while (0)
 
@@ -127,6 +166,21 @@ T_UNUSED static int t_sql(const char *path, const char *sql, char *err, size_t c
     sqlite3_close(db);
     return rc;
 }
+
+/* How many events the log holds, counted by a connection of its own. */
+T_UNUSED static int64_t t_stored(const char *path)
+{
+    return t_sql_int(path, "SELECT count(*) FROM event_log");
+}
+
+/* How many rows of the view `events` satisfy an SQL condition. */
+T_UNUSED static int64_t t_rows(const char *path, const char *where)
+{
+    char sql[600];
+    snprintf(sql, sizeof sql, "SELECT count(*) FROM events WHERE %s", where);
+    return t_sql_int(path, sql);
+}
+#define T_ROWS(want, path, where) T_EQ_OF((want), t_rows((path), (where)), #where)
 
 /* ---- a clock that moves when told; sleeping moves it too ------------------------------------ */
 
@@ -262,6 +316,17 @@ T_UNUSED static eb_options t_options(const char *path)
     return o;
 }
 
+/* The same without threads, on a clock of its own that begins at T_EPOCH, with the default waits
+** between attempts: 1, 2, 4 s. */
+T_UNUSED static eb_options t_timed(const char *path, t_time *t)
+{
+    eb_options o = t_options(path);
+    memset(&o.retry, 0, sizeof o.retry);
+    o.workers = EB_NONE;
+    o.clock = t_clock(t);
+    return o;
+}
+
 /* Opens with these options and gives up the program if that fails. */
 T_UNUSED static eb_bus *t_open(const eb_options *o)
 {
@@ -276,6 +341,51 @@ T_UNUSED static eb_bus *t_open(const eb_options *o)
     return bus;
 }
 
+/* Opens with t_options. */
+T_UNUSED static eb_bus *t_bus(const char *path)
+{
+    eb_options o = t_options(path);
+    return t_open(&o);
+}
+
+/* Subscribes without options, for who does not need the id. */
+#define t_subscribe(bus, pattern, handler, user)                                                   \
+    T_DO(eb_subscribe((bus), (pattern), (handler), (user), NULL, NULL))
+
+/* A started bus with one handler: with these options, or with t_options. */
+T_UNUSED static eb_bus *t_run_with(const eb_options *o, const char *pattern, eb_handler handler,
+                                   void *user)
+{
+    eb_bus *bus = t_open(o);
+    t_subscribe(bus, pattern, handler, user);
+    T_DO(eb_start(bus));
+    return bus;
+}
+T_UNUSED static eb_bus *t_run(const char *path, const char *pattern, eb_handler handler, void *user)
+{
+    eb_options o = t_options(path);
+    return t_run_with(&o, pattern, handler, user);
+}
+
+/* Posts one event and returns its id. */
+#define t_post(bus, type, payload) t_post_at((bus), (type), (payload), __FILE__, __LINE__)
+T_UNUSED static eb_id t_post_at(eb_bus *bus, const char *type, const char *payload,
+                                const char *file, int line)
+{
+    eb_id id;
+    t_do(eb_post(bus, type, payload, &id), "t_post", file, line);
+    return id;
+}
+
+/* A message with nothing else set. */
+T_UNUSED static eb_message t_message(const char *type, const char *payload)
+{
+    eb_message m = {0};
+    m.type = type;
+    m.payload = payload;
+    return m;
+}
+
 /* Waits until nothing is left to do, under either driver; 20 s is for ever. */
 T_UNUSED static eb_result t_settle(eb_bus *bus) { return eb_drain(bus, 20000); }
 
@@ -288,6 +398,80 @@ T_UNUSED static int t_queued(eb_bus *bus)
     for (r = bus->store.queue_head; r; r = r->next) n++;
     ebi_store_unlock(&bus->store);
     return n;
+}
+
+/* ---- handlers -------------------------------------------------------------------------------- */
+
+/* What t_watch saw; begin with {0}. While threads may still call it, p_get(&seen.calls). */
+typedef struct t_seen {
+    int fail_first, reject; /* to do: this many attempts of an event fail; all are rejected */
+    t_time *clock;          /* to do: move this one ... */
+    int64_t takes_ms;       /* ... so much in each call */
+    int calls;
+    int64_t at_ms[64];  /* when each call began, if there is a clock */
+    char payloads[400]; /* of all calls, in order: "1 2 " */
+    int attempt, max_attempts, retry_count, has_metadata, terminated; /* of the last call */
+    size_t payload_len;
+    char type[260], payload[600], metadata[200], producer[100], errors[3000];
+} t_seen;
+
+/* Remembers the event and succeeds, or does what the t_seen says. */
+T_UNUSED static eb_result t_watch(eb_delivery *d, void *user)
+{
+    t_seen *s = (t_seen *)user;
+    const eb_event *e = d->event;
+    sqlite3_mutex *mutex = sqlite3_mutex_alloc(SQLITE_MUTEX_STATIC_APP1);
+    size_t n;
+    sqlite3_mutex_enter(mutex);
+    if (s->clock && s->calls < 64) s->at_ms[s->calls] = s->clock->now_ms;
+    n = strlen(s->payloads);
+    snprintf(s->payloads + n, sizeof s->payloads - n, "%s ", e->payload);
+    s->attempt = d->attempt;
+    s->max_attempts = d->max_attempts;
+    s->retry_count = e->retry_count;
+    s->has_metadata = e->metadata != NULL;
+    s->terminated = e->payload[e->payload_len] == 0;
+    s->payload_len = e->payload_len;
+    t_copy(s->type, sizeof s->type, e->type);
+    t_copy(s->payload, sizeof s->payload, e->payload);
+    t_copy(s->metadata, sizeof s->metadata, e->metadata);
+    t_copy(s->producer, sizeof s->producer, e->producer);
+    t_copy(s->errors, sizeof s->errors, e->last_error);
+    if (s->clock) t_advance(s->clock, s->takes_ms);
+    __atomic_add_fetch(&s->calls, 1, __ATOMIC_SEQ_CST);
+    sqlite3_mutex_leave(mutex);
+    if (s->reject) return eb_reject(d, "no");
+    return d->attempt <= s->fail_first ? eb_fail(d, "not yet") : EB_OK;
+}
+
+/* A started bus with t_timed, where t_watch handles everything and may move the clock. */
+T_UNUSED static eb_bus *t_run_timed(const char *path, t_time *t, t_seen *s)
+{
+    eb_options o = t_timed(path, t);
+    memset(s, 0, sizeof *s);
+    s->clock = t;
+    return t_run_with(&o, "*", t_watch, s);
+}
+
+/* eb_pump runs what is due, for so long, and says this about the next time. */
+#define T_PUMP(bus, budget, next)                                                                  \
+    do {                                                                                           \
+        int64_t t_next = -99;                                                                      \
+        T_OK(eb_pump((bus), (budget), &t_next));                                                   \
+        T_EQ_OF((next), t_next, "the next time");                                                  \
+    } while (0)
+
+T_UNUSED static eb_result t_succeeds(eb_delivery *d, void *user)
+{
+    (void)d;
+    (void)user;
+    return EB_OK;
+}
+
+T_UNUSED static eb_result t_rejects(eb_delivery *d, void *user)
+{
+    (void)user;
+    return eb_reject(d, "no use");
 }
 
 /* ---- behaviour tests: both drivers, and what the bus says about an event --------------------- */
@@ -423,6 +607,8 @@ T_UNUSED static int t_status(eb_store *store, const char *id)
     eb_event_list_free(&list);
     return status;
 }
+#define T_STATUS(want, bus, id)                                                                    \
+    T_EQ_OF((want), t_status(eb_bus_store(bus), (id).str), "status of " #id)
 
 /* Its retry_count; checks on the way that this is the length of last_error. -1: no such event, -2:
 ** the two disagree. The text number `index` goes to buf (may be NULL with cap 0). */
@@ -439,10 +625,21 @@ T_UNUSED static int t_failures(eb_store *store, const char *id, int index, char 
     return count;
 }
 
-/* How many events the log holds, counted by a connection of its own. */
-T_UNUSED static int64_t t_stored(const char *path)
+/* The event has failed so often; the failure with this number, from 0, left this text. */
+#define T_FAILED(times, bus, id, which, text)                                                      \
+    do {                                                                                           \
+        char t_failure[1200];                                                                      \
+        T_EQ_OF((times), t_failures(eb_bus_store(bus), (id).str, (which), t_failure,               \
+                                    sizeof t_failure), "failures of " #id);                        \
+        ASSERT_STR_EQ((text), t_failure);                                                          \
+    } while (0)
+
+/* The figures of the bus. */
+T_UNUSED static eb_stats t_stats(eb_bus *bus)
 {
-    return t_sql_int(path, "SELECT count(*) FROM event_log");
+    eb_stats stats = {0};
+    T_DO(eb_stats_get(eb_bus_store(bus), &stats));
+    return stats;
 }
 
 #endif /* TEST_H */

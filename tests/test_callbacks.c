@@ -74,7 +74,7 @@ static void calls_back(const eb_log_entry *e, void *user)
         from.drain = eb_drain(from.bus, 20000);
         from.pump = eb_pump(from.bus, 0, NULL);
         from.stats = eb_stats_get(eb_bus_store(from.bus), &stats);
-        from.subscribe = eb_subscribe(from.bus, "later", p_succeed, NULL, NULL, &sub);
+        from.subscribe = eb_subscribe(from.bus, "later", t_succeeds, NULL, NULL, &sub);
         from.unsubscribe = from.subscribe == EB_OK ? eb_unsubscribe(from.bus, sub.str) : EB_OK;
         eb_post(from.bus, "no type", NULL, NULL); /* fails, and has a message of its own */
     }
@@ -86,12 +86,6 @@ static eb_result fails_once(eb_delivery *d, void *user)
 {
     (void)user;
     return d->attempt == 1 ? eb_fail(d, "once") : EB_OK;
-}
-
-static eb_result rejects(eb_delivery *d, void *user)
-{
-    (void)user;
-    return eb_reject(d, "no use");
 }
 
 static int let_go;
@@ -110,7 +104,7 @@ static void crashed_before(const char *path)
     eb_bus *bus;
     o.workers = EB_NONE;
     bus = t_open(&o);
-    T_MUST(eb_post(bus, "crashed", NULL, NULL) == EB_OK);
+    t_post(bus, "crashed", NULL);
     eb_destroy(bus);
     T_MUST(t_sql(path, "UPDATE deliveries SET status='processing',token=7,attempts=1,"
                        "max_attempts=4; UPDATE meta SET value=1 WHERE key='claimed_to'", NULL, 0)
@@ -121,24 +115,23 @@ static void crashed_before(const char *path)
 static void provoke(eb_bus *bus, const char *path, const char *place)
 {
     sqlite3 *app = NULL;
-    eb_message m;
+    eb_message m = {0};
     eb_id sub;
     int64_t end = p_ms() + 4000;
-    memset(&m, 0, sizeof m);
-    if (strcmp(place, "failed") == 0) T_MUST(eb_post(bus, "fails", NULL, NULL) == EB_OK);
-    if (strcmp(place, "dead") == 0) T_MUST(eb_post(bus, "dies", NULL, NULL) == EB_OK);
-    if (strcmp(place, "timeout") == 0) T_MUST(eb_post(bus, "stays", NULL, NULL) == EB_OK);
+    if (strcmp(place, "failed") == 0) t_post(bus, "fails", NULL);
+    if (strcmp(place, "dead") == 0) t_post(bus, "dies", NULL);
+    if (strcmp(place, "timeout") == 0) t_post(bus, "stays", NULL);
     if (strncmp(place, "unmatched_d", 11) == 0) T_MUST(eb_post(bus, "nobody", NULL, NULL) >= 0);
     if (strcmp(place, "unmatched_claimed") == 0) {
         /* its subscription goes away between publishing and claiming */
-        T_MUST(eb_subscribe(bus, "nobody", p_succeed, NULL, NULL, &sub) == EB_OK);
-        T_MUST(eb_post(bus, "nobody", NULL, NULL) == EB_OK);
-        T_MUST(eb_unsubscribe(bus, sub.str) == EB_OK);
+        T_DO(eb_subscribe(bus, "nobody", t_succeeds, NULL, NULL, &sub));
+        t_post(bus, "nobody", NULL);
+        T_DO(eb_unsubscribe(bus, sub.str));
     }
     if (strcmp(place, "locked") == 0) {
         m.type = "from.delay";
         m.delay_ms = 20;
-        T_MUST(eb_send(bus, &m, 1, NULL) == EB_OK);
+        T_DO(eb_send(bus, &m, 1, NULL));
         T_MUST(sqlite3_open(path, &app) == SQLITE_OK);
         T_MUST(sqlite3_exec(app, "BEGIN IMMEDIATE", NULL, NULL, NULL) == SQLITE_OK);
         while (!p_get(&from.made) && p_ms() < end) {
@@ -155,13 +148,12 @@ static int child_logger(char **arg)
 {
     const char *path = arg[0], *place = arg[1];
     eb_options o = t_options(path);
-    p_seen seen;
+    t_seen seen = {0};
     eb_id stuck;
     eb_bus *bus;
     eb_result drained;
     int64_t end;
     alarm(PATIENCE_S);
-    memset(&seen, 0, sizeof seen);
     if (strcmp(place, "recovery") == 0) crashed_before(path);
     from.place = place;
     o.workers = strcmp(arg[2], "pump") == 0 ? EB_NONE : atoi(arg[2]);
@@ -175,13 +167,13 @@ static int child_logger(char **arg)
     from.shuts = strcmp(arg[3], "shutdown") == 0;
     bus = t_open(&o);
     from.bus = bus;
-    T_MUST(eb_subscribe(bus, "from.*", p_record, &seen, NULL, NULL) == EB_OK);
-    T_MUST(eb_subscribe(bus, "fails", fails_once, NULL, NULL, NULL) == EB_OK);
-    T_MUST(eb_subscribe(bus, "dies", rejects, NULL, NULL, NULL) == EB_OK);
-    T_MUST(eb_subscribe(bus, "stays", stays, NULL, NULL, &stuck) == EB_OK);
+    t_subscribe(bus, "from.*", t_watch, &seen);
+    t_subscribe(bus, "fails", fails_once, NULL);
+    t_subscribe(bus, "dies", t_rejects, NULL);
+    T_DO(eb_subscribe(bus, "stays", stays, NULL, NULL, &stuck));
     if (strcmp(arg[3], "unsubscribe") == 0) t_copy(from.stuck, sizeof from.stuck, stuck.str);
     if (strcmp(place, "unmatched_waits") == 0)
-        T_MUST(eb_post(bus, "nobody", NULL, NULL) == EB_OK);
+        t_post(bus, "nobody", NULL);
     p_report("start %d", (int)eb_start(bus));
     provoke(bus, path, place);
     for (end = p_ms() + 4000; !p_get(&from.made) && p_ms() < end; p_nap(2))
@@ -211,8 +203,8 @@ static int child_open(char **arg)
     from.place = "open";
     o.workers = 1;
     from.bus = t_open(&o);
-    T_MUST(eb_subscribe(from.bus, "from.*", p_succeed, NULL, NULL, NULL) == EB_OK);
-    T_MUST(eb_start(from.bus) == EB_OK);
+    t_subscribe(from.bus, "from.*", t_succeeds, NULL);
+    T_DO(eb_start(from.bus));
     o.path = arg[1];
     o.logger.func = calls_back;
     rc = eb_open(&bus, &o);
@@ -261,16 +253,14 @@ static void *lets_go(void *unused)
 static int huge_idle_poll(const char *path, int64_t huge)
 {
     eb_options o = t_options(path);
-    eb_message m;
+    eb_message m = t_message("x", NULL);
     eb_bus *bus;
-    memset(&m, 0, sizeof m);
-    m.type = "x";
     m.delay_ms = 20;
     o.idle_poll_ms = huge;
     for (t_pump_mode = 0; t_pump_mode < 2; t_pump_mode++) {
         o.workers = t_pump_mode ? EB_NONE : 2;
         bus = t_open(&o);
-        STEP(eb_subscribe(bus, "*", p_succeed, NULL, NULL, NULL) == EB_OK);
+        STEP(eb_subscribe(bus, "*", t_succeeds, NULL, NULL, NULL) == EB_OK);
         STEP(eb_start(bus) == EB_OK);
         STEP(eb_publish(bus, "x", NULL, NULL) == EB_OK);
         if (!t_pump_mode) STEP(idle_cpu_ms(250) < 80);
@@ -346,9 +336,8 @@ static eb_result extends(eb_delivery *d, void *user)
 static int huge_handler_timeout(const char *path, int64_t huge)
 {
     eb_options o = t_options(path);
-    eb_subscribe_options so;
+    eb_subscribe_options so = {0};
     eb_bus *bus;
-    memset(&so, 0, sizeof so);
     so.timeout_ms = 60000;
     o.handler_timeout_ms = huge;
     for (t_pump_mode = 0; t_pump_mode < 2; t_pump_mode++) {
@@ -403,15 +392,13 @@ static eb_result snoozes(eb_delivery *d, void *user) { return eb_snooze(d, *(int
 static int huge_delays(const char *path, int64_t huge)
 {
     static const char *const types[] = {"base", "schedule", "snooze"};
-    eb_subscribe_options base, schedule;
+    eb_subscribe_options base = {0}, schedule = {0};
     eb_message m[2];
     int64_t next;
     t_time t;
-    eb_options o = t_options(path);
+    eb_options o = t_timed(path, &t);
     size_t i;
     eb_bus *bus;
-    memset(&base, 0, sizeof base);
-    memset(&schedule, 0, sizeof schedule);
     memset(m, 0, sizeof m);
     base.retry.base_delay_ms = base.retry.max_delay_ms = huge;
     base.retry.multiplier = 1e300;
@@ -420,8 +407,6 @@ static int huge_delays(const char *path, int64_t huge)
     m[0].type = m[1].type = "later";
     m[0].delay_ms = huge;
     m[1].deliver_at_ms = huge;
-    o.workers = EB_NONE;
-    o.clock = t_clock(&t);
     bus = t_open(&o);
     STEP(eb_subscribe(bus, "base", fails, NULL, &base, NULL) == EB_OK);
     STEP(eb_subscribe(bus, "schedule", fails, NULL, &schedule, NULL) == EB_OK);
@@ -437,7 +422,7 @@ static int huge_delays(const char *path, int64_t huge)
     }
     STEP(eb_drain(bus, 5000) == EB_ERR_TIMEOUT);
     eb_destroy(bus);
-    STEP(p_rows(path, "status IN ('pending','processing')") == 5);
+    STEP(t_rows(path, "status IN ('pending','processing')") == 5);
     return 0;
 }
 
@@ -445,11 +430,10 @@ static int huge_waits(const char *path, int64_t huge)
 {
     eb_options o = t_options(path);
     eb_event_list list;
-    eb_query q;
+    eb_query q = {0};
     int64_t next;
     eb_bus *bus;
     eb_id id;
-    memset(&q, 0, sizeof q);
     q.from_ms = 1;
     q.to_ms = huge;
     for (t_pump_mode = 0; t_pump_mode < 2; t_pump_mode++) {
@@ -529,7 +513,7 @@ static int child_unstarted(char **arg)
     o.clock.sleep_ms = helpful_sleep;
     o.clock.user = &h;
     bus = t_open(&o);
-    T_MUST(eb_publish(bus, "x", NULL, &id) == EB_OK);
+    T_DO(eb_publish(bus, "x", NULL, &id));
     begin = h.t.mono_ms;
     if (others) h.at_ms = begin + others;
     rc = eb_wait(bus, id.str, timeout);
@@ -548,7 +532,7 @@ static int child_unstarted_system(char **arg)
     alarm(PATIENCE_S);
     o.workers = strcmp(arg[1], "pump") == 0 ? EB_NONE : 1;
     bus = t_open(&o);
-    T_MUST(eb_publish(bus, "x", NULL, &id) == EB_OK);
+    T_DO(eb_publish(bus, "x", NULL, &id));
     begin = p_ms();
     p_report("%d", (int)eb_wait(bus, id.str, 60));
     p_report("%d", p_ms() - begin >= 59);
@@ -821,9 +805,7 @@ TEST huge_number_neither_overflows_nor_spins(const char *what, const char *value
 
 static eb_message with_key(const char *key)
 {
-    eb_message m;
-    memset(&m, 0, sizeof m);
-    m.type = "x";
+    eb_message m = t_message("x", NULL);
     m.idempotency_key = key;
     return m;
 }
@@ -881,7 +863,7 @@ TEST batch_with_known_keys_needs_room_for_the_others_only(void)
     eb_destroy(bus);
     o.path = path = t_path("cap-twice"); /* the same new key twice in one batch is one event */
     bus = t_open(&o);
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    t_post(bus, "x", NULL);
     m[0] = m[1] = with_key("new");
     T_IS(EB_DUPLICATE, eb_send(bus, m, 2, ids));
     ASSERT_STR_EQ(ids[0].str, ids[1].str);
@@ -902,21 +884,14 @@ TEST stale_outcome_leaves_nothing_that_is_due(const char *how)
 {
     char word[20];
     t_time t;
-    eb_options o = t_options(t_path("stale"));
-    int64_t next = 0;
+    eb_options o = t_timed(t_path("stale"), &t);
     eb_bus *bus;
     t_copy(word, sizeof word, how);
-    o.workers = EB_NONE;
-    o.clock = t_clock(&t);
     o.retry.base_delay_ms = o.retry.max_delay_ms = 3000;
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "x", moved_meanwhile, word, NULL, NULL));
-    T_OK(eb_start(bus));
-    T_OK(eb_post(bus, "x", NULL, NULL));
-    T_OK(eb_pump(bus, EB_NONE, &next));
-    P_EQ(-1, next);
-    T_OK(eb_pump(bus, EB_NONE, &next));
-    P_EQ(-1, next);
+    bus = t_run_with(&o, "x", moved_meanwhile, word);
+    t_post(bus, "x", NULL);
+    T_PUMP(bus, EB_NONE, -1);
+    T_PUMP(bus, EB_NONE, -1);
     T_OK(eb_drain(bus, 0));
     eb_destroy(bus);
     PASS();
@@ -1072,25 +1047,22 @@ TEST subscribe_option_of_a_later_version_is_refused(int n)
 {
     const char *path = t_path("later-sub"), *name;
     eb_options o = t_options(path);
-    eb_subscribe_options so;
+    eb_subscribe_options so = {0};
     char msg[600];
-    eb_stats stats;
     eb_id id;
     eb_bus *bus;
-    memset(&so, 0, sizeof so);
     name = later_subscribe_option(n, &so);
     o.workers = EB_NONE;
     o.on_unmatched = EB_UNMATCHED_KEEP;
     bus = t_open(&o);
     T_OK(eb_start(bus));
-    T_IS(EB_ERR_ARG, eb_subscribe(bus, "x", rejects, NULL, &so, &id));
+    T_IS(EB_ERR_ARG, eb_subscribe(bus, "x", t_rejects, NULL, &so, &id));
     eb_errmsg(msg, sizeof msg);
     ASSERTm("the message names the option", strstr(msg, name) != NULL);
     P_EQ(0, t_sql_int(path, "SELECT count(*) FROM subscriptions"));
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    t_post(bus, "x", NULL);
     T_OK(eb_pump(bus, EB_NONE, NULL));
-    T_OK(eb_stats_get(eb_bus_store(bus), &stats));
-    P_EQ(1, stats.pending); /* nobody subscribed */
+    P_EQ(1, t_stats(bus).pending); /* nobody subscribed */
     eb_destroy(bus);
     PASS();
 }
@@ -1128,23 +1100,22 @@ static void notice(void *user)
 }
 
 /* A started bus without threads, on a clock that stands still, that was pumped until nothing is
-** due; *next is what eb_pump said. */
-static eb_bus *quiet_bus(const char *path, t_time *t, eb_options *o, int64_t *next)
+** due. */
+static eb_bus *quiet_bus(const char *path, t_time *t)
 {
+    eb_options o = t_timed(path, t);
+    int64_t next;
     eb_bus *bus;
-    *o = t_options(path);
-    o->workers = EB_NONE;
-    o->clock = t_clock(t);
-    o->retry.base_delay_ms = o->retry.max_delay_ms = 500;
-    o->notify.func = notice;
-    o->notify.user = &notified;
-    o->on_unmatched = EB_UNMATCHED_KEEP;
-    bus = notifying = t_open(o);
-    T_MUST(eb_subscribe(bus, "good", p_succeed, NULL, NULL, NULL) == EB_OK);
-    T_MUST(eb_subscribe(bus, "bad", rejects, NULL, NULL, NULL) == EB_OK);
-    T_MUST(eb_subscribe(bus, "again", fails, NULL, NULL, NULL) == EB_OK);
-    T_MUST(eb_start(bus) == EB_OK);
-    T_MUST(eb_pump(bus, EB_NONE, next) == EB_OK && *next == -1);
+    o.retry.base_delay_ms = o.retry.max_delay_ms = 500;
+    o.notify.func = notice;
+    o.notify.user = &notified;
+    o.on_unmatched = EB_UNMATCHED_KEEP;
+    bus = notifying = t_open(&o);
+    t_subscribe(bus, "good", t_succeeds, NULL);
+    t_subscribe(bus, "bad", t_rejects, NULL);
+    t_subscribe(bus, "again", fails, NULL);
+    T_DO(eb_start(bus));
+    T_MUST(eb_pump(bus, EB_NONE, &next) == EB_OK && next == -1);
     p_set(&notified, 0);
     return bus;
 }
@@ -1159,9 +1130,7 @@ static void *posts(void *bus)
 TEST post_of_another_thread_notifies(void)
 {
     t_time t;
-    eb_options o;
-    int64_t next;
-    eb_bus *bus = quiet_bus(t_path("notify"), &t, &o, &next);
+    eb_bus *bus = quiet_bus(t_path("notify"), &t);
     int i;
     for (i = 0; i < 3; i++) { /* again after each pump */
         memset(&post_type, 0, sizeof post_type);
@@ -1169,8 +1138,7 @@ TEST post_of_another_thread_notifies(void)
         posted->type = "good";
         p_join(p_go(posts, bus));
         ASSERTm("notified when eb_post has returned", p_get(&notified) >= 1);
-        T_OK(eb_pump(bus, EB_NONE, &next));
-        P_EQ(-1, next);
+        T_PUMP(bus, EB_NONE, -1);
         p_set(&notified, 0);
     }
     eb_destroy(bus);
@@ -1180,10 +1148,8 @@ TEST post_of_another_thread_notifies(void)
 TEST post_of_the_same_thread_notifies(void)
 {
     t_time t;
-    eb_options o;
-    int64_t next;
-    eb_bus *bus = quiet_bus(t_path("notify-same"), &t, &o, &next);
-    T_OK(eb_post(bus, "good", NULL, NULL));
+    eb_bus *bus = quiet_bus(t_path("notify-same"), &t);
+    t_post(bus, "good", NULL);
     ASSERT(p_get(&notified) >= 1);
     eb_destroy(bus);
     PASS();
@@ -1192,18 +1158,14 @@ TEST post_of_the_same_thread_notifies(void)
 TEST earlier_delay_notifies_and_a_later_one_does_not(void)
 {
     t_time t;
-    eb_options o;
-    int64_t next;
-    eb_bus *bus = quiet_bus(t_path("notify-delay"), &t, &o, &next);
-    eb_message m;
-    memset(&m, 0, sizeof m);
+    eb_bus *bus = quiet_bus(t_path("notify-delay"), &t);
+    eb_message m = {0};
     posted = &m;
     m.type = "good";
     m.delay_ms = 1000;
     p_join(p_go(posts, bus));
     ASSERT(p_get(&notified) >= 1); /* -1 was for ever */
-    T_OK(eb_pump(bus, EB_NONE, &next));
-    P_EQ(1000, next);
+    T_PUMP(bus, EB_NONE, 1000);
     p_set(&notified, 0);
     m.delay_ms = 2000;
     p_join(p_go(posts, bus));
@@ -1211,8 +1173,7 @@ TEST earlier_delay_notifies_and_a_later_one_does_not(void)
     m.delay_ms = 300;
     p_join(p_go(posts, bus));
     ASSERT(p_get(&notified) >= 1);
-    T_OK(eb_pump(bus, EB_NONE, &next));
-    P_EQ(300, next);
+    T_PUMP(bus, EB_NONE, 300);
     eb_destroy(bus);
     PASS();
 }
@@ -1220,14 +1181,10 @@ TEST earlier_delay_notifies_and_a_later_one_does_not(void)
 TEST dead_letter_retry_notifies(int all)
 {
     t_time t;
-    eb_options o;
-    int64_t next;
-    eb_bus *bus = quiet_bus(t_path("notify-dlq"), &t, &o, &next);
-    eb_id id;
-    T_OK(eb_post(bus, "bad", NULL, &id));
-    T_OK(eb_pump(bus, EB_NONE, &next));
-    P_EQ(-1, next);
-    P_EQ(EB_DLQ, t_status(eb_bus_store(bus), id.str));
+    eb_bus *bus = quiet_bus(t_path("notify-dlq"), &t);
+    eb_id id = t_post(bus, "bad", NULL);
+    T_PUMP(bus, EB_NONE, -1);
+    T_STATUS(EB_DLQ, bus, id);
     p_set(&notified, 0);
     if (all) T_OK(eb_dlq_retry_all(eb_bus_store(bus), NULL, NULL));
     else T_OK(eb_dlq_retry(eb_bus_store(bus), id.str, NULL));
@@ -1240,25 +1197,20 @@ TEST dead_letter_retry_notifies(int all)
 TEST move_of_the_head_of_a_key_notifies(void)
 {
     t_time t;
-    eb_options o;
-    int64_t next;
-    eb_bus *bus = quiet_bus(t_path("notify-key"), &t, &o, &next);
-    eb_message m;
+    const char *path = t_path("notify-key");
+    eb_bus *bus = quiet_bus(path, &t);
+    eb_message m = t_message("again", NULL);
     eb_id head;
-    memset(&m, 0, sizeof m);
-    m.type = "again";
     m.ordering_key = "k";
     T_OK(eb_send(bus, &m, 1, &head));
     m.type = "good";
     T_OK(eb_send(bus, &m, 1, NULL));
-    T_OK(eb_pump(bus, EB_NONE, &next));
-    P_EQ(500, next);
+    T_PUMP(bus, EB_NONE, 500);
     p_set(&notified, 0);
     T_OK(eb_dlq_move(eb_bus_store(bus), head.str, NULL));
     ASSERT(p_get(&notified) >= 1);
-    T_OK(eb_pump(bus, EB_NONE, &next));
-    P_EQ(-1, next);
-    P_EQ(1, p_rows(o.path, "status = 'done'"));
+    T_PUMP(bus, EB_NONE, -1);
+    T_ROWS(1, path, "status = 'done'");
     eb_destroy(bus);
     PASS();
 }
@@ -1266,7 +1218,7 @@ TEST move_of_the_head_of_a_key_notifies(void)
 static char leaving[37];
 static void *unsubscribes(void *bus)
 {
-    T_MUST(eb_unsubscribe((eb_bus *)bus, leaving) == EB_OK);
+    T_DO(eb_unsubscribe((eb_bus *)bus, leaving));
     return bus;
 }
 
@@ -1274,29 +1226,25 @@ static void *unsubscribes(void *bus)
 TEST leaving_of_the_only_handler_of_a_head_notifies(int same_thread)
 {
     t_time t;
-    eb_options o;
-    int64_t next;
-    eb_bus *bus = quiet_bus(t_path("notify-leave"), &t, &o, &next);
-    eb_message m;
+    const char *path = t_path("notify-leave");
+    eb_bus *bus = quiet_bus(path, &t);
+    eb_message m = t_message("leaves", NULL);
     eb_id sub;
-    memset(&m, 0, sizeof m);
     T_OK(eb_subscribe(bus, "leaves", fails, NULL, NULL, &sub));
     t_copy(leaving, sizeof leaving, sub.str);
-    m.type = "leaves";
     m.ordering_key = "k";
     T_OK(eb_send(bus, &m, 1, NULL));
     m.type = "good";
     T_OK(eb_send(bus, &m, 1, NULL));
-    T_OK(eb_pump(bus, EB_NONE, &next));
-    P_EQ(500, next);
-    P_EQ(0, p_rows(o.path, "status = 'done'"));
+    T_PUMP(bus, EB_NONE, 500);
+    T_ROWS(0, path, "status = 'done'");
     p_set(&notified, 0);
     if (same_thread) unsubscribes(bus);
     else p_join(p_go(unsubscribes, bus));
     ASSERTm("notified when eb_unsubscribe has returned", p_get(&notified) >= 1);
-    T_OK(eb_pump(bus, EB_NONE, &next));
-    P_EQ(1, p_rows(o.path, "type = 'good' AND status = 'done'"));
-    P_EQ(1, p_rows(o.path, "type = 'leaves' AND status IN ('pending','processing')"));
+    T_OK(eb_pump(bus, EB_NONE, NULL));
+    T_ROWS(1, path, "type = 'good' AND status = 'done'");
+    T_ROWS(1, path, "type = 'leaves' AND status IN ('pending','processing')");
     eb_destroy(bus);
     PASS();
 }
@@ -1305,47 +1253,39 @@ TEST leaving_of_the_only_handler_of_a_head_notifies(int same_thread)
 TEST leaving_that_frees_nothing_does_not_notify(void)
 {
     t_time t;
-    eb_options o;
-    int64_t next;
-    eb_bus *bus = quiet_bus(t_path("notify-left"), &t, &o, &next);
-    eb_message m;
+    eb_bus *bus = quiet_bus(t_path("notify-left"), &t);
+    eb_message m = t_message("again", NULL);
     eb_id sub;
-    memset(&m, 0, sizeof m);
     T_OK(eb_subscribe(bus, "leaves", fails, NULL, NULL, &sub));
-    m.type = "again";
     m.ordering_key = "k";
     T_OK(eb_send(bus, &m, 1, NULL)); /* another one waits, and stays */
-    T_OK(eb_pump(bus, EB_NONE, &next));
-    P_EQ(500, next);
+    T_PUMP(bus, EB_NONE, 500);
     p_set(&notified, 0);
     T_OK(eb_unsubscribe(bus, sub.str));
     P_EQ(0, p_get(&notified));
-    T_OK(eb_pump(bus, EB_NONE, &next));
-    P_EQ(500, next);
+    T_PUMP(bus, EB_NONE, 500);
     eb_destroy(bus);
     PASS();
 }
 
 static void *subscribes(void *bus)
 {
-    T_MUST(eb_subscribe((eb_bus *)bus, "parked", p_succeed, NULL, NULL, NULL) == EB_OK);
+    t_subscribe((eb_bus *)bus, "parked", t_succeeds, NULL);
     return bus;
 }
 
 TEST subscription_for_what_waits_notifies(void)
 {
     t_time t;
-    eb_options o;
-    int64_t next;
-    eb_bus *bus = quiet_bus(t_path("notify-sub"), &t, &o, &next);
-    T_OK(eb_post(bus, "parked", NULL, NULL));
-    T_OK(eb_pump(bus, EB_NONE, &next));
-    P_EQ(-1, next); /* nobody matches it, and it is kept */
+    const char *path = t_path("notify-sub");
+    eb_bus *bus = quiet_bus(path, &t);
+    t_post(bus, "parked", NULL);
+    T_PUMP(bus, EB_NONE, -1); /* nobody matches it, and it is kept */
     p_set(&notified, 0);
     p_join(p_go(subscribes, bus));
     ASSERT(p_get(&notified) >= 1);
-    T_OK(eb_pump(bus, EB_NONE, &next));
-    P_EQ(1, p_rows(o.path, "status = 'done'"));
+    T_OK(eb_pump(bus, EB_NONE, NULL));
+    T_ROWS(1, path, "status = 'done'");
     eb_destroy(bus);
     PASS();
 }
@@ -1354,25 +1294,22 @@ TEST subscription_for_what_waits_notifies(void)
 TEST nothing_earlier_does_not_notify(void)
 {
     t_time t;
-    eb_options o;
-    int64_t next;
-    eb_bus *bus = quiet_bus(t_path("notify-not"), &t, &o, &next);
+    const char *path = t_path("notify-not");
+    eb_bus *bus = quiet_bus(path, &t);
     eb_event_list list;
     eb_stats stats;
-    eb_id id;
-    T_OK(eb_post(bus, "bad", NULL, &id));
-    T_OK(eb_pump(bus, EB_NONE, &next));
+    t_post(bus, "bad", NULL);
+    T_OK(eb_pump(bus, EB_NONE, NULL));
     p_set(&notified, 0);
     T_OK(eb_stats_get(eb_bus_store(bus), &stats));
     T_OK(eb_log_read(eb_bus_store(bus), NULL, &list));
     eb_event_list_free(&list);
     t_advance(&t, 86400000);
     T_OK(eb_dlq_purge(eb_bus_store(bus), 1, NULL));
-    P_EQ(0, t_stored(o.path));
+    P_EQ(0, t_stored(path));
     T_IS(EB_ERR_PAYLOAD, eb_post(bus, "good", "no json", NULL));
     P_EQ(0, p_get(&notified));
-    T_OK(eb_pump(bus, EB_NONE, &next));
-    P_EQ(-1, next);
+    T_PUMP(bus, EB_NONE, -1);
     P_EQ(0, p_get(&notified));
     eb_destroy(bus);
     PASS();
@@ -1385,7 +1322,7 @@ static void *posts_many(void *bus)
 {
     int i;
     for (i = 0; i < LOOP_EVENTS; i++) {
-        T_MUST(eb_post((eb_bus *)bus, "good", NULL, NULL) == EB_OK);
+        t_post((eb_bus *)bus, "good", NULL);
         if (i % 8 == 0) p_nap_us(200);
     }
     return bus;
@@ -1393,18 +1330,17 @@ static void *posts_many(void *bus)
 
 TEST loop_that_sleeps_until_it_is_notified_misses_nothing(void)
 {
-    p_seen seen;
+    t_seen seen = {0};
     eb_options o = t_options(t_path("notify-loop"));
     int64_t next, end = p_ms() + 4000;
     pthread_t thread;
     eb_bus *bus;
-    memset(&seen, 0, sizeof seen);
     o.workers = EB_NONE;
     o.durability = EB_DURABLE_OFF;
     o.notify.func = notice;
     o.notify.user = &notified;
     bus = notifying = t_open(&o);
-    T_OK(eb_subscribe(bus, "good", p_record, &seen, NULL, NULL));
+    t_subscribe(bus, "good", t_watch, &seen);
     T_OK(eb_start(bus));
     thread = p_go(posts_many, bus);
     while (p_get(&seen.calls) < LOOP_EVENTS && p_ms() < end) {

@@ -77,7 +77,7 @@ static void begin(int durability)
         batch[i].type = "order.placed";
         batch[i].payload = "{\"order\":42,\"to\":\"somebody\"}";
     }
-    T_MUST(eb_publish(bus, "order.placed", "{}", NULL) == EB_OK);
+    T_DO(eb_publish(bus, "order.placed", "{}", NULL));
     T_MUST(eb_send(bus, batch, MANY, NULL) == EB_OK && t_settle(bus) == EB_OK);
     count_from_here();
     runs = 0;
@@ -294,16 +294,15 @@ static void flat_open(const eb_options *o, const char *pattern)
     bus = t_open(o);
     sqlite3_commit_hook(bus->store.writer.handle, on_weighed_commit, bus);
     if (pattern) {
-        T_MUST(eb_subscribe(bus, pattern, on_event, NULL, NULL, NULL) == EB_OK);
-        T_MUST(eb_start(bus) == EB_OK);
+        t_subscribe(bus, pattern, on_event, NULL);
+        T_DO(eb_start(bus));
     }
     weigh_from_here();
 }
 
 static eb_message event_of(const char *type, const char *key, int64_t delay_ms)
 {
-    eb_message m;
-    memset(&m, 0, sizeof m);
+    eb_message m = {0};
     m.type = type;
     m.payload = "{}";
     m.ordering_key = key;
@@ -317,7 +316,7 @@ static void send_many(eb_bus *to, eb_message m, int n)
     for (i = 0; i < 500; i++) many[i] = m;
     for (; n > 0; n -= now) {
         now = n < 500 ? n : 500;
-        T_MUST(eb_send(to, many, (size_t)now, NULL) == EB_OK);
+        T_DO(eb_send(to, many, (size_t)now, NULL));
     }
 }
 
@@ -367,7 +366,7 @@ TEST looking_again_at_what_nobody_wants_is_free(const char *key)
     steps();
     for (i = 0; i < 10; i++) { /* each: one more subscription, and one event */
         T_OK(eb_subscribe(bus, "unrelated", on_event, NULL, NULL, &id));
-        T_OK(eb_post(bus, "wanted", "{}", NULL));
+        t_post(bus, "wanted", "{}");
         pump();
         T_OK(eb_unsubscribe(bus, id.str));
         ASSERT_EQ(i + 1, runs);
@@ -402,11 +401,11 @@ TEST unrelated_subscriptions_neither_begin_a_lap_anew_nor_hold_up_others(void)
     flat_open(&o, "wanted");
     pump();
     late_runs = 0;
-    T_OK(eb_subscribe(bus, "late", on_late, NULL, NULL, NULL));
+    t_subscribe(bus, "late", on_late, NULL);
     for (rounds = 1; rounds <= 20 && late_runs == 0; rounds++) {
         snprintf(type, sizeof type, "unrelated.%d", rounds);
-        T_OK(eb_subscribe(bus, type, on_event, NULL, NULL, NULL));
-        T_OK(eb_post(bus, "wanted", "{}", NULL));
+        t_subscribe(bus, type, on_event, NULL);
+        t_post(bus, "wanted", "{}");
         T_OK(eb_pump(bus, 0, NULL));
     }
     ASSERT_EQ(1, late_runs);
@@ -469,12 +468,11 @@ TEST transaction_of_a_retry_of_many_is_bounded(void)
     int i;
     for (i = 0; i < 2; i++) {
         eb_options o = flat_options(t_path("cost"));
-        eb_query q;
+        eb_query q = {0};
         o.on_unmatched = EB_UNMATCHED_DLQ;
         flat_open(&o, "wanted");
         send_many(bus, event_of("a.dead", NULL, 0), i ? 6000 : 2000);
         send_many(bus, event_of("b.dead", NULL, 0), i ? 6000 : 2000);
-        memset(&q, 0, sizeof q);
         q.pattern = "a.*";
         weigh_from_here();
         T_OK(eb_dlq_retry_all(eb_bus_store(bus), &q, &count));
@@ -630,7 +628,7 @@ TEST page_of_the_log_costs_what_it_shows(unsigned statuses)
     eb_options o = flat_options(t_path("cost"));
     int64_t first = 0, last = 0;
     eb_event_list list;
-    eb_query q;
+    eb_query q = {0};
     int pages = 0;
     size_t n;
     flat_open(&o, "wanted");
@@ -638,7 +636,6 @@ TEST page_of_the_log_costs_what_it_shows(unsigned statuses)
     send_many(bus, event_of("wanted", NULL, 0), 4000);
     pump();
     send_many(bus, event_of("nobody", NULL, 0), 1000);
-    memset(&q, 0, sizeof q);
     q.statuses = statuses;
     do {
         steps();
@@ -690,9 +687,9 @@ TEST no_statement_is_prepared_again(const char *key)
     int64_t count;
     int i, k;
     flat_open(&o, NULL);
-    T_OK(eb_subscribe(bus, "wanted", on_event, NULL, NULL, NULL));
-    T_OK(eb_subscribe(bus, "late", on_outcome, NULL, NULL, NULL));
-    T_OK(eb_subscribe(bus, "bad", on_outcome, NULL, NULL, NULL));
+    t_subscribe(bus, "wanted", on_event, NULL);
+    t_subscribe(bus, "late", on_outcome, NULL);
+    t_subscribe(bus, "bad", on_outcome, NULL);
     T_OK(eb_start(bus));
     for (i = 0; i < 6; i++) {
         if (i == 1) prepared_again(&bus->store.writer, 1), prepared_again(&bus->store.reader, 1);
@@ -728,9 +725,9 @@ TEST wal_of_a_started_bus_does_not_grow_by_the_commit_at_full(void)
     int i;
     o.durability = EB_DURABLE_FULL;
     flat_open(&o, "wanted");
-    for (i = 0; i < 120; i++) T_OK(eb_post(bus, "wanted", "{}", NULL));
+    for (i = 0; i < 120; i++) t_post(bus, "wanted", "{}");
     T_OK(eb_stats_get(eb_bus_store(bus), &early));
-    for (i = 0; i < 200; i++) T_OK(eb_post(bus, "wanted", "{}", NULL));
+    for (i = 0; i < 200; i++) t_post(bus, "wanted", "{}");
     T_OK(eb_stats_get(eb_bus_store(bus), &late));
     P_EQ(late.wal_bytes, early.wal_bytes);
     end();

@@ -2,7 +2,7 @@
 #include "proc.h"
 
 static t_log logged;
-static p_seen seen;
+static t_seen seen;
 static t_time now;
 
 /* ---- the children ---------------------------------------------------------------------------- */
@@ -71,34 +71,26 @@ static int child_die(char **arg)
     eb_bus *bus = t_open(&o);
     how_to_die = arg[2][0];
     if (strcmp(arg[3], "second") == 0)
-        T_MUST(eb_subscribe(bus, "job", p_succeed, NULL, NULL, NULL) == EB_OK);
-    T_MUST(eb_subscribe(bus, "job", strcmp(arg[3], "retry") ? dies : fails_first, NULL, NULL,
-                        NULL) == EB_OK);
-    T_MUST(eb_start(bus) == EB_OK);
-    T_MUST(eb_post(bus, "job", "{\"n\":1}", NULL) == EB_OK);
-    T_MUST(eb_drain(bus, P_LONG_MS) == EB_OK);
+        t_subscribe(bus, "job", t_succeeds, NULL);
+    t_subscribe(bus, "job", strcmp(arg[3], "retry") ? dies : fails_first, NULL);
+    T_DO(eb_start(bus));
+    t_post(bus, "job", "{\"n\":1}");
+    T_DO(eb_drain(bus, P_LONG_MS));
     return 9;
 }
 
 /* wait path what: leaves an event that waits for a time, at T_EPOCH, and dies between handlers. */
 static int child_wait(char **arg)
 {
-    eb_options o = t_options(arg[0]);
-    eb_message m;
+    eb_options o = t_timed(arg[0], &now);
+    eb_message m = t_message("job", NULL);
     eb_bus *bus;
-    memset(&m, 0, sizeof m);
-    m.type = "job";
     m.delay_ms = strcmp(arg[1], "delay") == 0 ? 5000 : 0;
-    o.workers = EB_NONE;
-    o.clock = t_clock(&now);
     o.retry.base_delay_ms = 5000;
     o.retry.max_delay_ms = 60000;
-    bus = t_open(&o);
-    T_MUST(eb_subscribe(bus, "job", strcmp(arg[1], "snooze") ? fails : snoozes, NULL, NULL, NULL) ==
-           EB_OK);
-    T_MUST(eb_start(bus) == EB_OK);
-    T_MUST(eb_send(bus, &m, 1, NULL) == EB_OK);
-    T_MUST(eb_pump(bus, EB_NONE, NULL) == EB_OK);
+    bus = t_run_with(&o, "job", strcmp(arg[1], "snooze") ? fails : snoozes, NULL);
+    T_DO(eb_send(bus, &m, 1, NULL));
+    T_DO(eb_pump(bus, EB_NONE, NULL));
     T_MUST(now.slept_ms == 0);
     p_report("waits");
     p_die();
@@ -112,10 +104,8 @@ static int child_slow(char **arg)
     eb_bus *bus;
     o.retry.base_delay_ms = 3600000;
     o.retry.max_delay_ms = 3600000;
-    bus = t_open(&o);
-    T_MUST(eb_subscribe(bus, "job", fails, NULL, NULL, NULL) == EB_OK);
-    T_MUST(eb_start(bus) == EB_OK);
-    T_MUST(eb_post(bus, "job", NULL, NULL) == EB_OK);
+    bus = t_run_with(&o, "job", fails, NULL);
+    t_post(bus, "job", NULL);
     while (t_sql_int(arg[0], "SELECT retry_count FROM events") != 1) p_nap(2);
     p_report("waits");
     p_die();
@@ -129,26 +119,24 @@ static int child_hang(char **arg)
     eb_bus *bus;
     int i;
     o.workers = atoi(arg[1]);
-    bus = t_open(&o);
-    T_MUST(eb_subscribe(bus, "job", hangs, NULL, NULL, NULL) == EB_OK);
-    T_MUST(eb_start(bus) == EB_OK);
-    for (i = 0; i < o.workers; i++) T_MUST(eb_post(bus, "job", NULL, NULL) == EB_OK);
+    bus = t_run_with(&o, "job", hangs, NULL);
+    for (i = 0; i < o.workers; i++) t_post(bus, "job", NULL);
     for (;;) p_nap(1000);
+    return 9;
 }
 
 /* poison path driver bus's-max_retries subscription's-max_retries: until the queue is empty. */
 static int child_poison(char **arg)
 {
     eb_options o = child_options(arg[0], arg[1]);
-    eb_subscribe_options s;
+    eb_subscribe_options s = {0};
     eb_bus *bus;
-    memset(&s, 0, sizeof s);
     o.retry.max_retries = atoi(arg[2]);
     s.retry.max_retries = atoi(arg[3]);
     bus = t_open(&o);
-    T_MUST(eb_subscribe(bus, "*", poisoned, NULL, &s, NULL) == EB_OK);
-    T_MUST(eb_start(bus) == EB_OK);
-    T_MUST(eb_drain(bus, P_LONG_MS) == EB_OK);
+    T_DO(eb_subscribe(bus, "*", poisoned, NULL, &s, NULL));
+    T_DO(eb_start(bus));
+    T_DO(eb_drain(bus, P_LONG_MS));
     eb_destroy(bus);
     return 0;
 }
@@ -166,8 +154,8 @@ static int child_posts(char **arg)
     o.retry.max_retries = 1000000;
     bus = t_open(&o);
     if (round & 2) {
-        T_MUST(eb_subscribe(bus, "*", p_succeed, NULL, NULL, NULL) == EB_OK);
-        T_MUST(eb_start(bus) == EB_OK);
+        t_subscribe(bus, "*", t_succeeds, NULL);
+        T_DO(eb_start(bus));
     }
     memset(m, 0, sizeof m);
     for (n = 0; n < 1000000; n++) {
@@ -177,7 +165,7 @@ static int child_posts(char **arg)
             m[i].type = count == 5 ? "batch" : "single";
             m[i].payload = number;
         }
-        T_MUST(eb_send(bus, m, (size_t)count, ids) == EB_OK);
+        T_DO(eb_send(bus, m, (size_t)count, ids));
         for (i = 0; i < count; i++) p_report("%s", ids[i].str);
     }
     return 9;
@@ -208,16 +196,15 @@ static eb_bus *open_next(const char *path)
     o.retry.max_delay_ms = 60000;
     o.logger = t_logger(&logged);
     bus = t_open(&o);
-    T_MUST(eb_subscribe(bus, "job", p_record, &seen, NULL, NULL) == EB_OK);
+    t_subscribe(bus, "job", t_watch, &seen);
     return bus;
 }
 
 /* n events "job" on disk, never started. */
 static void fill(const char *path, int n)
 {
-    eb_options o = t_options(path);
-    eb_bus *bus = t_open(&o);
-    while (n-- > 0) T_MUST(eb_post(bus, "job", NULL, NULL) == EB_OK);
+    eb_bus *bus = t_bus(path);
+    while (n-- > 0) t_post(bus, "job", NULL);
     eb_destroy(bus);
 }
 
@@ -241,7 +228,6 @@ TEST running_event_spends_one_attempt_and_is_due_at_once(const char *driver, con
     const t_logged *entry;
     char buf[1200], id[40];
     eb_event_list list;
-    int64_t next = 99;
     eb_bus *bus;
     int status;
     p_child *c = p_spawn("die", path, driver, how, which, NULL);
@@ -276,8 +262,7 @@ TEST running_event_spends_one_attempt_and_is_due_at_once(const char *driver, con
     ASSERT_STR_EQ("job", entry->type);
     ASSERT_STRN_EQ("interrupted", entry->error, 11);
 
-    T_OK(eb_pump(bus, EB_NONE, &next));
-    P_EQ(-1, next);
+    T_PUMP(bus, EB_NONE, -1);
     P_EQ(1, seen.calls);
     P_EQ(2, seen.attempt);
     P_EQ(4, seen.max_attempts);
@@ -285,7 +270,7 @@ TEST running_event_spends_one_attempt_and_is_due_at_once(const char *driver, con
     P_EQ(1, p_interrupted(seen.errors));
     ASSERT_STR_EQ("{\"n\":1}", seen.payload);
     eb_destroy(bus);
-    P_EQ(1, p_rows(path, "status = 'done' AND retry_count = 1"));
+    T_ROWS(1, path, "status = 'done' AND retry_count = 1");
     PASS();
 }
 
@@ -300,15 +285,13 @@ TEST worker_threads_recover_a_running_event_too(void)
     memset(&seen, 0, sizeof seen);
     o = t_options(path);
     o.retry.base_delay_ms = o.retry.max_delay_ms = 3600000;
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "job", p_record, &seen, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run_with(&o, "job", t_watch, &seen);
     T_OK(t_settle(bus));
     P_EQ(1, seen.calls);
     P_EQ(2, seen.attempt);
     P_EQ(1, p_interrupted(seen.errors));
     eb_destroy(bus);
-    P_EQ(1, p_rows(path, "status = 'done' AND retry_count = 1"));
+    T_ROWS(1, path, "status = 'done' AND retry_count = 1");
     PASS();
 }
 
@@ -331,7 +314,7 @@ TEST earlier_errors_stay_in_front_of_the_interruption(const char *driver)
     t_errors(seen.errors, 1, buf, sizeof buf);
     ASSERT_STRN_EQ("interrupted", buf, 11);
     eb_destroy(bus);
-    P_EQ(1, p_rows(path, "status = 'done' AND retry_count = 2"));
+    T_ROWS(1, path, "status = 'done' AND retry_count = 2");
     PASS();
 }
 
@@ -347,15 +330,15 @@ TEST events_that_ran_in_parallel_are_all_innocent(void)
         ASSERT_STR_EQ("in", line);
     }
     ASSERT(p_is_killed(p_kill(c)));
-    P_EQ(16, p_rows(path, "status = 'processing' AND retry_count = 0"));
+    T_ROWS(16, path, "status = 'processing' AND retry_count = 0");
     bus = open_next(path);
     T_OK(eb_start(bus));
-    P_EQ(16, p_rows(path, "status = 'pending' AND retry_count = 0")); /* nobody knows which */
+    T_ROWS(16, path, "status = 'pending' AND retry_count = 0"); /* nobody knows which */
     P_EQ(16, t_sql_int(path, "SELECT count(*) FROM deliveries WHERE apart = 1"));
     T_OK(eb_pump(bus, EB_NONE, NULL));
     P_EQ(16, seen.calls);
     eb_destroy(bus);
-    P_EQ(16, p_rows(path, "status = 'done' AND retry_count = 0"));
+    T_ROWS(16, path, "status = 'done' AND retry_count = 0");
     PASS();
 }
 
@@ -383,8 +366,7 @@ static int run_until_clean(const char *path, const char *driver, const char *bus
 /* Five good neighbours before, after and, if there are two, between the poison; one commit. */
 static void fill_around(const char *path, int poisons)
 {
-    eb_options o = t_options(path);
-    eb_bus *bus = t_open(&o);
+    eb_bus *bus = t_bus(path);
     eb_message m[20];
     size_t n = 0;
     int i, p;
@@ -393,7 +375,7 @@ static void fill_around(const char *path, int poisons)
         for (i = 0; i < 5; i++) m[n++].type = "good";
         if (p < poisons) m[n++].type = p ? "poison.b" : "poison.a";
     }
-    T_MUST(eb_send(bus, m, n, NULL) == EB_OK);
+    T_DO(eb_send(bus, m, n, NULL));
     eb_destroy(bus);
 }
 
@@ -414,12 +396,12 @@ TEST poison_ends_in_the_dlq_and_its_neighbours_lose_nothing(const char *driver,
             run_until_clean(path, driver, bus_max, sub_max, max + 4, &calls) > 0);
     ASSERT(calls >= attempts);
 
-    P_EQ(1, p_rows(path, "type = 'poison.a' AND status = 'dlq'"));
+    T_ROWS(1, path, "type = 'poison.a' AND status = 'dlq'");
     P_EQ(attempts, t_sql_int(path, "SELECT retry_count FROM events WHERE type = 'poison.a'"));
     t_sql_text(path, "SELECT last_error FROM events WHERE type = 'poison.a'", buf, sizeof buf);
     P_EQ(attempts, t_errors(buf, -1, NULL, 0));
     P_EQ(attempts, p_interrupted(buf));
-    P_EQ(10, p_rows(path, "type = 'good' AND status = 'done' AND retry_count = 0"));
+    T_ROWS(10, path, "type = 'good' AND status = 'done' AND retry_count = 0");
 
     o = t_options(path);
     T_OK(eb_store_open(&store, &o));
@@ -438,8 +420,8 @@ TEST two_poison_events_convict_only_themselves(const char *driver)
     int calls;
     fill_around(path, 2);
     ASSERT(run_until_clean(path, driver, "1", "0", 2 * (1 + 3) + 1, &calls) > 0);
-    P_EQ(2, p_rows(path, "type GLOB 'poison.*' AND status = 'dlq' AND retry_count = 2"));
-    P_EQ(15, p_rows(path, "type = 'good' AND status = 'done' AND retry_count = 0"));
+    T_ROWS(2, path, "type GLOB 'poison.*' AND status = 'dlq' AND retry_count = 2");
+    T_ROWS(15, path, "type = 'good' AND status = 'done' AND retry_count = 0");
     PASS();
 }
 
@@ -462,19 +444,15 @@ TEST waiting_event_keeps_count_and_due_time(const char *what, int failed)
     o.logger = t_logger(&logged);
     now.now_ms += 1000; /* the restart took a second, and the monotonic clock began anew */
     now.mono_ms = 77;
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "job", p_record, &seen, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run_with(&o, "job", t_watch, &seen);
     P_EQ(0, t_log_attempts(&logged));
-    T_OK(eb_pump(bus, EB_NONE, &next));
+    T_PUMP(bus, EB_NONE, 4000);
     P_EQ(0, seen.calls);
-    P_EQ(4000, next);
     P_EQ(failed, t_sql_int(path, "SELECT retry_count FROM events"));
-    if (failed) P_EQ(1, p_rows(path, "status = 'processing'")); /* a retry stays processing */
+    if (failed) T_ROWS(1, path, "status = 'processing'"); /* a retry stays processing */
     t_advance(&now, 3999);
-    T_OK(eb_pump(bus, EB_NONE, &next));
+    T_PUMP(bus, EB_NONE, 1);
     P_EQ(0, seen.calls);
-    P_EQ(1, next);
     t_advance(&now, 1);
     T_OK(eb_pump(bus, EB_NONE, &next));
     P_EQ(1, seen.calls);
@@ -483,7 +461,7 @@ TEST waiting_event_keeps_count_and_due_time(const char *what, int failed)
     if (failed) ASSERT_STR_EQ("[\"first failure\"]", seen.errors);
     P_EQ(-1, next);
     eb_destroy(bus);
-    P_EQ(1, p_rows(path, "status = 'done'"));
+    T_ROWS(1, path, "status = 'done'");
     P_EQ(failed, t_sql_int(path, "SELECT retry_count FROM events"));
     PASS();
 }
@@ -501,7 +479,7 @@ TEST retry_of_a_worker_thread_keeps_its_due_time(void)
     T_OK(eb_pump(bus, EB_NONE, &next));
     P_EQ(0, seen.calls);
     P_WITHIN(3600000 - 2 * P_LONG_MS, 3600000, next);
-    P_EQ(1, p_rows(path, "retry_count = 1 AND last_error = '[\"first failure\"]'"));
+    T_ROWS(1, path, "retry_count = 1 AND last_error = '[\"first failure\"]'");
     eb_destroy(bus);
     PASS();
 }
@@ -586,9 +564,7 @@ TEST acknowledged_posts_survive_kill_at_any_moment(void)
     }
 
     o.retry.max_retries = 1000000;
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "*", p_succeed, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run_with(&o, "*", t_succeeds, NULL);
     T_OK(eb_drain(bus, P_LONG_MS));
     eb_destroy(bus);
 
@@ -607,8 +583,8 @@ TEST acknowledged_posts_survive_kill_at_any_moment(void)
     P_EQ(0, back);
     P_EQ(n, t_sql_int(path, "SELECT count(DISTINCT seq) FROM events"));
     P_EQ(n, t_sql_int(path, "SELECT count(DISTINCT id) FROM events"));
-    P_EQ(n, t_sql_int(path, "SELECT count(*) FROM event_log"));
-    P_EQ(n, p_rows(path, "status = 'done'"));
+    P_EQ(n, t_stored(path));
+    T_ROWS(n, path, "status = 'done'");
     P_EQ(0, t_sql_int(path, "SELECT count(*) FROM (SELECT payload FROM events WHERE type = 'batch'"
                             " GROUP BY payload HAVING count(*) <> 5)")); /* all or none */
     free(acked);
@@ -626,17 +602,17 @@ TEST processing_by_hand_counts_as_one_failed_attempt(void)
     eb_bus *bus;
     fill(path, 1);
     P_EQ(SQLITE_OK, t_sql(path, "UPDATE events SET status = 'processing'", NULL, 0));
-    P_EQ(1, p_rows(path, "status = 'processing' AND retry_count = 0"));
+    T_ROWS(1, path, "status = 'processing' AND retry_count = 0");
     bus = open_next(path);
     T_OK(eb_start(bus));
-    P_EQ(1, p_rows(path, "status = 'pending' AND retry_count = 1"));
+    T_ROWS(1, path, "status = 'pending' AND retry_count = 1");
     P_EQ(1, t_log_attempts(&logged));
     T_OK(eb_pump(bus, EB_NONE, NULL));
     P_EQ(1, seen.calls);
     P_EQ(2, seen.attempt);
     P_EQ(1, p_interrupted(seen.errors));
     eb_destroy(bus);
-    P_EQ(1, p_rows(path, "status = 'done' AND retry_count = 1"));
+    T_ROWS(1, path, "status = 'done' AND retry_count = 1");
     PASS();
 }
 
@@ -653,10 +629,8 @@ TEST interrupted_last_attempt_is_dead_at_start_and_logged_as_the_last(void)
     o.workers = EB_NONE;
     o.retry.max_retries = EB_NONE;
     o.logger = t_logger(&logged);
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "job", p_record, &seen, NULL, NULL));
-    T_OK(eb_start(bus));
-    P_EQ(1, p_rows(path, "status = 'dlq' AND retry_count = 1"));
+    bus = t_run_with(&o, "job", t_watch, &seen);
+    T_ROWS(1, path, "status = 'dlq' AND retry_count = 1");
     t_sql_text(path, "SELECT last_error FROM events", buf, sizeof buf);
     P_EQ(1, p_interrupted(buf));
     entry = only_attempt();
@@ -678,12 +652,12 @@ TEST a_hundred_stuck_events_recover_in_one_start(void)
     eb_bus *bus;
     fill(path, 100);
     P_EQ(SQLITE_OK, t_sql(path, "UPDATE events SET status = 'processing'", NULL, 0));
-    P_EQ(100, p_rows(path, "status = 'processing'"));
+    T_ROWS(100, path, "status = 'processing'");
     memset(&seen, 0, sizeof seen);
     o.retry.base_delay_ms = o.retry.max_delay_ms = 3600000; /* due at once: not this */
     o.logger = t_logger(&logged);
     bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "job", p_record, &seen, NULL, NULL));
+    t_subscribe(bus, "job", t_watch, &seen);
     begin = p_ms();
     T_OK(eb_start(bus));
     ASSERT(p_ms() - begin < P_SLACK_MS);
@@ -691,7 +665,7 @@ TEST a_hundred_stuck_events_recover_in_one_start(void)
     P_EQ(100, seen.calls);
     P_EQ(100, t_log_attempts(&logged));
     eb_destroy(bus);
-    P_EQ(100, p_rows(path, "status = 'done' AND retry_count = 1"));
+    T_ROWS(100, path, "status = 'done' AND retry_count = 1");
     PASS();
 }
 
@@ -702,7 +676,7 @@ TEST clean_restart_spends_no_attempt(void)
     fill(path, 20);
     bus = open_next(path);
     T_OK(eb_start(bus));
-    P_EQ(20, p_rows(path, "status = 'pending' AND retry_count = 0"));
+    T_ROWS(20, path, "status = 'pending' AND retry_count = 0");
     eb_destroy(bus);
     bus = open_next(path);
     T_OK(eb_start(bus));
@@ -710,7 +684,7 @@ TEST clean_restart_spends_no_attempt(void)
     T_OK(eb_pump(bus, EB_NONE, NULL));
     P_EQ(20, seen.calls);
     eb_destroy(bus);
-    P_EQ(20, p_rows(path, "status = 'done' AND retry_count = 0"));
+    T_ROWS(20, path, "status = 'done' AND retry_count = 0");
     PASS();
 }
 

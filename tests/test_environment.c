@@ -141,12 +141,6 @@ static eb_result waits(eb_delivery *d, void *user)
     return EB_OK;
 }
 
-static eb_result rejects(eb_delivery *d, void *user)
-{
-    (void)user;
-    return eb_reject(d, "no use");
-}
-
 static eb_options quick_options(const char *path, int pump)
 {
     eb_options o = t_options(path);
@@ -165,12 +159,10 @@ static int child_crash(char **arg)
     eb_bus *bus;
     alarm(PATIENCE_S);
     o.workers = EB_NONE;
-    bus = t_open(&o);
-    T_MUST(eb_subscribe(bus, "bad", rejects, NULL, NULL, NULL) == EB_OK);
-    T_MUST(eb_start(bus) == EB_OK);
+    bus = t_run_with(&o, "bad", t_rejects, NULL);
     T_MUST(eb_publish(bus, "bad", NULL, NULL) == EB_DEAD);
-    T_MUST(eb_post(bus, "x", NULL, NULL) == EB_OK);
-    T_MUST(eb_post(bus, "x", NULL, NULL) == EB_OK);
+    t_post(bus, "x", NULL);
+    t_post(bus, "x", NULL);
     p_report("dying");
     p_die();
     return 0;
@@ -350,7 +342,7 @@ TEST namespace_and_a_file_of_that_name_do_not_collide(int pump, int file_first)
 {
     char other[440];
     const char *path = t_path("app");
-    p_seen seen[2];
+    t_seen seen[2];
     eb_options o = quick_options(path, pump);
     eb_bus *bus[2];
     int i;
@@ -361,7 +353,7 @@ TEST namespace_and_a_file_of_that_name_do_not_collide(int pump, int file_first)
         o.path = file ? other : path;
         o.ns = file ? NULL : "x";
         bus[i] = t_open(&o);
-        T_OK(eb_subscribe(bus[i], "*", p_record, &seen[i], NULL, NULL));
+        t_subscribe(bus[i], "*", t_watch, &seen[i]);
         T_OK(eb_start(bus[i]));
     }
     for (i = 0; i < 2; i++) T_OK(eb_publish(bus[i], "x", NULL, NULL));
@@ -409,21 +401,20 @@ TEST namespace_is_owned_once_all_the_same(void)
 TEST start_reads_the_schema_version_again(int pump)
 {
     const char *path = t_path("version");
-    p_seen seen;
+    t_seen seen = {0};
     eb_options o = quick_options(path, pump);
     eb_bus *bus = t_open(&o), *other;
     char version[40], sql[200];
-    memset(&seen, 0, sizeof seen);
     t_sql_text(path, "SELECT value FROM meta WHERE key='schema_version'", version, sizeof version);
-    T_OK(eb_subscribe(bus, "x", p_record, &seen, NULL, NULL));
+    t_subscribe(bus, "x", t_watch, &seen);
     P_EQ(SQLITE_OK, t_sql(path, "UPDATE meta SET value=1000000 WHERE key='schema_version'", NULL,
                           0));
     T_IS(EB_ERR_SCHEMA, eb_start(bus));
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    t_post(bus, "x", NULL);
     T_IS(EB_ERR_STATE, eb_drain(bus, 0)); /* it is not started */
     p_nap(30);
     P_EQ(0, p_get(&seen.calls));
-    P_EQ(1, p_rows(path, "status = 'pending'"));
+    T_ROWS(1, path, "status = 'pending'");
     snprintf(sql, sizeof sql, "UPDATE meta SET value=%s WHERE key='schema_version'", version);
     P_EQ(SQLITE_OK, t_sql(path, sql, NULL, 0));
     other = t_open(&o);
@@ -478,7 +469,7 @@ TEST store_reads_on_a_full_disk(const char *where)
     o.vfs = "fault";
     if (living) {
         bus = t_open(&o);
-        T_OK(eb_post(bus, "x", NULL, NULL));
+        t_post(bus, "x", NULL);
     }
     fill_disk();
     T_OK(eb_store_open(&store, &o));
@@ -501,7 +492,7 @@ TEST store_reads_on_a_full_disk(const char *where)
     bus = t_open(&o); /* and nothing was lost by it */
     eb_destroy(bus);
     P_EQ(3 + living, t_stored(path));
-    P_EQ(1, p_rows(path, "status = 'dlq'"));
+    T_ROWS(1, path, "status = 'dlq'");
     PASS();
 }
 
@@ -532,21 +523,16 @@ TEST log_names_the_full_disk_when_claiming_fails(int pump)
 {
     const char *path = t_path("full-claim");
     eb_options o = quick_options(path, pump);
-    p_seen seen;
-    eb_message m;
+    t_seen seen = {0};
+    eb_message m = t_message("x", NULL);
     char text[1500] = "";
     int64_t end = p_ms() + 3000;
     eb_bus *bus;
-    memset(&seen, 0, sizeof seen);
-    memset(&m, 0, sizeof m);
-    m.type = "x";
     m.delay_ms = 30;
     vfs_install();
     o.vfs = "fault";
     o.logger = t_logger(&logged);
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "x", p_record, &seen, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run_with(&o, "x", t_watch, &seen);
     T_OK(eb_send(bus, &m, 1, NULL));
     fill_disk();
     while (said(&logged, EB_LOG_ERROR, "") == 0 && p_ms() < end) {
@@ -573,10 +559,8 @@ TEST log_names_the_full_disk_when_an_outcome_cannot_be_recorded(void)
     vfs_install();
     o.vfs = "fault";
     o.logger = t_logger(&logged);
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "x", waits, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    bus = t_run_with(&o, "x", waits, NULL);
+    t_post(bus, "x", NULL);
     P_EVENTUALLY(p_get(&gate.entered));
     fill_disk();
     p_set(&gate.release, 1);
@@ -597,18 +581,14 @@ TEST log_names_the_lock_when_claiming_fails(void)
     eb_options o = quick_options(path, 1);
     char text[1500] = "";
     t_time t;
-    eb_message m;
+    eb_message m = t_message("x", NULL);
     sqlite3 *app;
     eb_bus *bus;
-    memset(&m, 0, sizeof m);
-    m.type = "x";
     m.delay_ms = 30;
     o.busy_timeout_ms = EB_NONE;
     o.clock = t_clock(&t);
     o.logger = t_logger(&logged);
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "x", p_succeed, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run_with(&o, "x", t_succeeds, NULL);
     T_OK(eb_send(bus, &m, 1, NULL));
     t_advance(&t, 30);
     app = lock_file(path);
@@ -661,26 +641,24 @@ static void copy_database(const char *from, const char *to)
 
 static void publish_times(eb_bus *bus, const char *type, int n)
 {
-    while (n-- > 0) T_MUST(eb_publish(bus, type, NULL, NULL) == EB_OK);
+    while (n-- > 0) T_DO(eb_publish(bus, type, NULL, NULL));
 }
 
 TEST what_is_posted_after_a_restore_is_dispatched(int pump, int64_t idle_poll_ms)
 {
     char old[440];
     const char *path = t_path("restore");
-    p_seen before, after;
+    t_seen before = {0}, after = {0};
     eb_options o = quick_options(path, pump);
     eb_stats stats;
     eb_id id[20];
     eb_bus *bus;
     int i;
-    memset(&before, 0, sizeof before);
-    memset(&after, 0, sizeof after);
     t_copy(old, sizeof old, t_path("restore-old"));
     o.idle_poll_ms = idle_poll_ms;
     bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "before", p_record, &before, NULL, NULL));
-    T_OK(eb_subscribe(bus, "after", p_record, &after, NULL, NULL));
+    t_subscribe(bus, "before", t_watch, &before);
+    t_subscribe(bus, "after", t_watch, &after);
     T_OK(eb_start(bus));
     publish_times(bus, "before", 5);
     copy_database(path, old);
@@ -692,12 +670,12 @@ TEST what_is_posted_after_a_restore_is_dispatched(int pump, int64_t idle_poll_ms
     P_EQ(20, p_get(&after.calls));
     P_EQ(35, p_get(&before.calls));
     for (i = 0; i < 20; i++) T_OK(eb_wait(bus, id[i].str, 0));
-    T_OK(eb_stats_get(eb_bus_store(bus), &stats));
+    stats = t_stats(bus);
     P_EQ(25, stats.done);
     P_EQ(0, stats.pending + stats.processing);
     T_OK(eb_publish(bus, "after", NULL, NULL)); /* and so on */
     eb_destroy(bus);
-    P_EQ(26, p_rows(path, "status = 'done' AND retry_count = 0"));
+    T_ROWS(26, path, "status = 'done' AND retry_count = 0");
     P_EQ(26, t_sql_int(path, "SELECT max(seq) FROM event_log"));
     PASS();
 }
@@ -707,17 +685,16 @@ TEST what_waits_in_the_restored_file_is_dispatched(int pump)
 {
     char old[440];
     const char *path = t_path("restore-waits");
-    p_seen seen;
+    t_seen seen = {0};
     eb_options o = quick_options(path, pump);
     eb_bus *bus;
     int64_t end;
-    memset(&seen, 0, sizeof seen);
     t_copy(old, sizeof old, t_path("restore-waits-old"));
     bus = t_open(&o);
-    T_OK(eb_post(bus, "x", NULL, NULL));
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    t_post(bus, "x", NULL);
+    t_post(bus, "x", NULL);
     copy_database(path, old);
-    T_OK(eb_subscribe(bus, "x", p_record, &seen, NULL, NULL));
+    t_subscribe(bus, "x", t_watch, &seen);
     T_OK(eb_start(bus));
     publish_times(bus, "x", 10);
     T_OK(t_settle(bus));
@@ -728,7 +705,7 @@ TEST what_waits_in_the_restored_file_is_dispatched(int pump)
     P_EQ(14, p_get(&seen.calls));
     T_OK(t_settle(bus));
     eb_destroy(bus);
-    P_EQ(2, p_rows(path, "status = 'done'"));
+    T_ROWS(2, path, "status = 'done'");
     P_EQ(2, t_stored(path));
     PASS();
 }
@@ -745,12 +722,10 @@ TEST restored_file_has_ids_of_its_own(int pump)
     t_copy(old, sizeof old, t_path("restore-key-old"));
     o.path = old;
     bus = t_open(&o);
-    T_OK(eb_post(bus, "theirs", NULL, &theirs));
+    theirs = t_post(bus, "theirs", NULL);
     eb_destroy(bus);
     o.path = path;
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "*", p_succeed, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run_with(&o, "*", t_succeeds, NULL);
     publish_times(bus, "ours", 3);
     T_OK(eb_publish(bus, "ours", NULL, &ours));
     copy_database(old, path);
@@ -763,7 +738,7 @@ TEST restored_file_has_ids_of_its_own(int pump)
     T_IS(EB_ERR_NOT_FOUND, eb_wait(bus, ours.str, 100));
     eb_destroy(bus);
     bus = t_open(&o); /* the id is good for the next process as well */
-    P_EQ(EB_DONE, t_status(eb_bus_store(bus), later.str));
+    T_STATUS(EB_DONE, bus, later);
     eb_destroy(bus);
     P_EQ(2, t_stored(path));
     PASS();
@@ -774,27 +749,25 @@ TEST copies_of_before_the_restore_are_forgotten(void)
 {
     char old[440];
     const char *path = t_path("restore-copies");
-    p_seen gone, fresh;
+    t_seen gone = {0}, fresh = {0};
     eb_options o = quick_options(path, 1);
     eb_bus *bus;
     int i;
-    memset(&gone, 0, sizeof gone);
-    memset(&fresh, 0, sizeof fresh);
     t_copy(old, sizeof old, t_path("restore-copies-old"));
     bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "gone", p_record, &gone, NULL, NULL));
-    T_OK(eb_subscribe(bus, "fresh", p_record, &fresh, NULL, NULL));
+    t_subscribe(bus, "gone", t_watch, &gone);
+    t_subscribe(bus, "fresh", t_watch, &fresh);
     T_OK(eb_start(bus));
     publish_times(bus, "fresh", 1);
     copy_database(path, old);
-    for (i = 0; i < 3; i++) T_OK(eb_post(bus, "gone", NULL, NULL)); /* not pumped yet */
+    for (i = 0; i < 3; i++) t_post(bus, "gone", NULL); /* not pumped yet */
     copy_database(old, path);
-    for (i = 0; i < 3; i++) T_OK(eb_post(bus, "fresh", NULL, NULL)); /* the same numbers */
+    for (i = 0; i < 3; i++) t_post(bus, "fresh", NULL); /* the same numbers */
     T_OK(eb_drain(bus, 5000));
     P_EQ(0, p_get(&gone.calls));
     P_EQ(4, p_get(&fresh.calls));
     eb_destroy(bus);
-    P_EQ(4, p_rows(path, "status = 'done' AND type = 'fresh'"));
+    T_ROWS(4, path, "status = 'done' AND type = 'fresh'");
     P_EQ(4, t_stored(path));
     PASS();
 }
@@ -804,19 +777,18 @@ TEST outcome_of_before_the_restore_ends_nothing(void)
 {
     char old[440];
     const char *path = t_path("restore-late");
-    p_seen fresh;
+    t_seen fresh = {0};
     eb_options o = quick_options(path, 0);
     eb_bus *bus;
-    memset(&fresh, 0, sizeof fresh);
     memset(&gate, 0, sizeof gate);
     t_copy(old, sizeof old, t_path("restore-late-old"));
     bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "slow", waits, NULL, NULL, NULL));
-    T_OK(eb_subscribe(bus, "fresh", p_record, &fresh, NULL, NULL));
+    t_subscribe(bus, "slow", waits, NULL);
+    t_subscribe(bus, "fresh", t_watch, &fresh);
     T_OK(eb_start(bus));
     publish_times(bus, "fresh", 1);
     copy_database(path, old);
-    T_OK(eb_post(bus, "slow", NULL, NULL));
+    t_post(bus, "slow", NULL);
     P_EVENTUALLY(p_get(&gate.entered));
     copy_database(old, path);
     T_OK(eb_publish(bus, "fresh", NULL, NULL)); /* has the number of the slow one; its own handler */
@@ -825,7 +797,7 @@ TEST outcome_of_before_the_restore_ends_nothing(void)
     T_OK(eb_drain(bus, 5000));
     eb_destroy(bus);
     P_EQ(1, p_get(&gate.calls));
-    P_EQ(2, p_rows(path, "status = 'done' AND type = 'fresh' AND retry_count = 0"));
+    T_ROWS(2, path, "status = 'done' AND type = 'fresh' AND retry_count = 0");
     P_EQ(2, t_stored(path));
     PASS();
 }
@@ -835,18 +807,15 @@ TEST restored_file_that_is_not_ours_takes_no_events(int pump)
 {
     char old[440], other[440];
     const char *path = t_path("restore-wrong");
-    p_seen seen;
+    t_seen seen = {0};
     eb_options o = quick_options(path, pump);
     int64_t begin;
     eb_result rc;
     eb_bus *bus;
-    memset(&seen, 0, sizeof seen);
     t_copy(old, sizeof old, t_path("restore-wrong-old"));
     t_copy(other, sizeof other, t_path("restore-wrong-other"));
     T_MUST(t_sql(other, "CREATE TABLE customers(name)", NULL, 0) == SQLITE_OK);
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "*", p_record, &seen, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run_with(&o, "*", t_watch, &seen);
     publish_times(bus, "x", 2);
     copy_database(path, old);
     copy_database(other, path);
@@ -862,7 +831,7 @@ TEST restored_file_that_is_not_ours_takes_no_events(int pump)
     T_OK(eb_drain(bus, 5000));
     P_EQ(3, p_get(&seen.calls));
     eb_destroy(bus);
-    P_EQ(3, p_rows(path, "status = 'done'"));
+    T_ROWS(3, path, "status = 'done'");
     PASS();
 }
 
@@ -916,7 +885,7 @@ static eb_result call_it(locked *l, int which)
     case CALL_POST: return eb_post(l->bus, "x", NULL, NULL);
     case CALL_SEND: return eb_send(l->bus, m, 2, NULL);
     case CALL_PUBLISH: return eb_publish(l->bus, "x", NULL, NULL);
-    case CALL_SUBSCRIBE: return eb_subscribe(l->bus, "y", p_succeed, NULL, NULL, NULL);
+    case CALL_SUBSCRIBE: return eb_subscribe(l->bus, "y", t_succeeds, NULL, NULL, NULL);
     case CALL_UNSUBSCRIBE: return eb_unsubscribe(l->bus, l->sub.str);
     default: return eb_dlq_retry(eb_bus_store(l->bus), l->dead.str, NULL);
     }
@@ -945,7 +914,7 @@ TEST call_behind_one_that_waits_ends_by_its_own_limit(int which, int started)
     o.workers = 1;
     o.shutdown_timeout_ms = 3000;
     l.bus = t_open(&o);
-    T_OK(eb_subscribe(l.bus, "bad", rejects, NULL, NULL, NULL));
+    t_subscribe(l.bus, "bad", t_rejects, NULL);
     T_OK(eb_start(l.bus));
     T_OK(eb_post(l.bus, "bad", NULL, &l.dead));
     T_IS(EB_DEAD, eb_wait(l.bus, l.dead.str, 5000));
@@ -954,7 +923,7 @@ TEST call_behind_one_that_waits_ends_by_its_own_limit(int which, int started)
         l.bus = t_open(&o);
     }
     for (i = 0; i < TRIES; i++) {
-        T_OK(eb_subscribe(l.bus, "z", p_succeed, NULL, NULL, &l.sub));
+        T_OK(eb_subscribe(l.bus, "z", t_succeeds, NULL, NULL, &l.sub));
         app = lock_file(o.path);
         thread = p_go(posts, &l);
         p_nap(60);
@@ -982,12 +951,10 @@ TEST post_beside_a_dispatcher_that_waits_ends_by_its_own_limit(void)
     int i;
     o.busy_timeout_ms = BUSY_MS;
     o.workers = 2;
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "slow", waits, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run_with(&o, "slow", waits, NULL);
     for (i = 0; i < TRIES; i++) {
         memset(&gate, 0, sizeof gate);
-        T_OK(eb_post(bus, "slow", NULL, NULL));
+        t_post(bus, "slow", NULL);
         P_EVENTUALLY(p_get(&gate.entered));
         app = lock_file(o.path);
         p_set(&gate.release, 1);
@@ -1014,14 +981,14 @@ static sqlite3 *work_behind_a_lock(eb_bus **out, eb_options *o, int pump, eb_id 
     o->workers = pump ? EB_NONE : 2;
     o->shutdown_timeout_ms = 10000;
     bus = *out = t_open(o);
-    T_MUST(eb_subscribe(bus, "slow", waits, NULL, NULL, NULL) == EB_OK);
-    T_MUST(eb_subscribe(bus, "x", p_succeed, NULL, NULL, NULL) == EB_OK);
-    T_MUST(eb_start(bus) == EB_OK);
+    t_subscribe(bus, "slow", waits, NULL);
+    t_subscribe(bus, "x", t_succeeds, NULL);
+    T_DO(eb_start(bus));
     if (pump) {
-        T_MUST(eb_post(bus, "x", NULL, id) == EB_OK);
+        T_DO(eb_post(bus, "x", NULL, id));
         return lock_file(o->path);
     }
-    T_MUST(eb_post(bus, "slow", NULL, id) == EB_OK);
+    T_DO(eb_post(bus, "slow", NULL, id));
     p_until(&gate.entered, 1);
     app = lock_file(o->path);
     p_set(&gate.release, 1);
@@ -1064,9 +1031,7 @@ TEST drain_of_an_idle_bus_needs_no_lock(int pump)
     int i;
     o.workers = pump ? EB_NONE : 1;
     o.busy_timeout_ms = 2000;
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "x", p_succeed, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run_with(&o, "x", t_succeeds, NULL);
     T_OK(eb_publish(bus, "x", NULL, NULL));
     T_OK(t_settle(bus));
     app = lock_file(o.path);
@@ -1102,12 +1067,10 @@ TEST pump_waits_for_a_lock_once(void)
     o = t_options(path);
     o.workers = EB_NONE;
     o.busy_timeout_ms = BUSY_MS;
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "locks", locks, path, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run_with(&o, "locks", locks, path);
     for (i = 0; i < TRIES; i++) {
-        T_OK(eb_post(bus, "locks", NULL, NULL));
-        T_OK(eb_post(bus, "locks", NULL, NULL));
+        t_post(bus, "locks", NULL);
+        t_post(bus, "locks", NULL);
         locked_inside = NULL;
         took = p_ms();
         eb_pump(bus, EB_NONE, NULL);
@@ -1135,14 +1098,12 @@ static void odd_sleep(int64_t ms, void *user)
 TEST busy_timeout_is_a_time_on_any_clock(int64_t longer, int64_t at_most)
 {
     t_time t;
-    eb_options o = t_options(t_path("odd"));
+    eb_options o = t_timed(t_path("odd"), &t);
     int64_t begin;
     sqlite3 *app;
     eb_bus *bus;
     slept_longer_by = longer;
     slept_at_most = at_most;
-    o.workers = EB_NONE;
-    o.clock = t_clock(&t);
     o.clock.sleep_ms = odd_sleep;
     o.busy_timeout_ms = 5000;
     bus = t_open(&o);
@@ -1151,7 +1112,7 @@ TEST busy_timeout_is_a_time_on_any_clock(int64_t longer, int64_t at_most)
     T_IS(EB_ERR_BUSY, eb_post(bus, "x", NULL, NULL));
     P_WITHIN(5000 - at_most, 5000 + longer + 20, t.mono_ms - begin);
     unlock_file(app);
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    t_post(bus, "x", NULL);
     eb_destroy(bus);
     PASS();
 }
@@ -1226,7 +1187,7 @@ TEST file_for_reading_only_is_for_stores_only(void)
     eb_event_list list;
     eb_store *store = NULL;
     eb_bus *bus = t_open(&o);
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    t_post(bus, "x", NULL);
     eb_destroy(bus);
     vfs_install();
     o.vfs = "fault";
@@ -1244,7 +1205,7 @@ TEST file_for_reading_only_is_for_stores_only(void)
     eb_store_close(store);
     vfs_read_only = 0;
     bus = t_open(&o);
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    t_post(bus, "x", NULL);
     eb_destroy(bus);
     P_EQ(2, t_stored(path));
     PASS();
@@ -1286,7 +1247,7 @@ TEST file_without_permission_to_write_is_left_alone(const char *as)
     snprintf(path, sizeof path, "%s/app.db", dir);
     o = quick_options(path, 1);
     bus = t_open(&o);
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    t_post(bus, "x", NULL);
     eb_destroy(bus);
     if (getuid() == 0) T_MUST(chown(path, NOBODY, NOBODY) == 0);
     c = p_spawn("readonly", path, as, NULL);
@@ -1421,7 +1382,7 @@ TEST utf16_database_with_our_tables_is_refused(void)
 TEST host_with_exclusive_locking_by_default_is_no_obstacle(int pump)
 {
     const char *path = t_path("exclusive");
-    p_seen seen;
+    t_seen seen = {0};
     eb_options o = quick_options(path, pump);
     eb_event_list list;
     eb_store *store = NULL;
@@ -1429,11 +1390,10 @@ TEST host_with_exclusive_locking_by_default_is_no_obstacle(int pump)
     eb_result rc[7];
     eb_bus *bus = NULL;
     int i;
-    memset(&seen, 0, sizeof seen);
     o.busy_timeout_ms = 300;
     host_is_exclusive = 1;
     rc[0] = eb_open(&bus, &o);
-    rc[1] = eb_subscribe(bus, "x", p_record, &seen, NULL, NULL);
+    rc[1] = eb_subscribe(bus, "x", t_watch, &seen, NULL, NULL);
     rc[2] = eb_start(bus);
     rc[3] = eb_publish(bus, "x", NULL, NULL);
     rc[4] = eb_stats_get(eb_bus_store(bus), &stats); /* the second connection */
@@ -1702,8 +1662,8 @@ TEST foreign_lock_that_lasts_is_said_once(void)
         P_EQ(i - 1, said(&logged, EB_LOG_INFO, "lock"));
         ASSERTm("the warning says for how long", number_in(text) >= 1);
         unlock_file(app);
-        T_OK(eb_post(bus, "x", NULL, NULL));
-        T_OK(eb_post(bus, "x", NULL, NULL));
+        t_post(bus, "x", NULL);
+        t_post(bus, "x", NULL);
         P_EQ(i, said(&logged, EB_LOG_WARN, "locked"));
         P_EQ(i, said(&logged, EB_LOG_INFO, "lock"));
     }
@@ -1719,8 +1679,8 @@ TEST foreign_lock_that_lasts_is_said_though_the_call_succeeds(void)
     eb_bus *bus = unlocker_bus(path, &u);
     u.at_ms = u.t.mono_ms + 3000;
     u.app = lock_file(path);
-    T_OK(eb_post(bus, "x", NULL, NULL));
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    t_post(bus, "x", NULL);
+    t_post(bus, "x", NULL);
     P_EQ(1, said(&logged, EB_LOG_WARN, "locked"));
     P_EQ(1, said(&logged, EB_LOG_INFO, "lock"));
     eb_destroy(bus);
@@ -1736,7 +1696,7 @@ TEST foreign_lock_that_is_short_is_not_worth_a_word(void)
     for (i = 0; i < 5; i++) { /* 1.5 s, but not in one */
         u.at_ms = u.t.mono_ms + 300;
         u.app = lock_file(path);
-        T_OK(eb_post(bus, "x", NULL, NULL));
+        t_post(bus, "x", NULL);
     }
     P_EQ(0, logged.count);
     eb_destroy(bus);
@@ -1757,7 +1717,7 @@ TEST foreign_lock_is_said_while_it_lasts(void)
     o.busy_timeout_ms = 30000;
     o.logger = t_logger(&logged);
     bus = l[0].bus = l[1].bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "x", p_succeed, NULL, NULL, NULL));
+    t_subscribe(bus, "x", t_succeeds, NULL);
     T_OK(eb_start(bus));
     app = lock_file(path);
     for (i = 0; i < 2; i++) thread[i] = p_go(posts, &l[i]);
@@ -1784,10 +1744,8 @@ TEST foreign_lock_is_said_when_only_the_dispatcher_waits(void)
     memset(&gate, 0, sizeof gate);
     o.busy_timeout_ms = 20;
     o.logger = t_logger(&logged);
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "slow", waits, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
-    T_OK(eb_post(bus, "slow", NULL, NULL));
+    bus = t_run_with(&o, "slow", waits, NULL);
+    t_post(bus, "slow", NULL);
     P_EVENTUALLY(p_get(&gate.entered));
     app = lock_file(path);
     p_set(&gate.release, 1);
@@ -1804,27 +1762,26 @@ TEST foreign_lock_is_said_when_only_the_dispatcher_waits(void)
 /* A handler does not return, and no thread can be made in the place of its own. */
 TEST thread_that_cannot_be_replaced_is_said(void)
 {
-    p_seen seen;
+    t_seen seen = {0};
     eb_options o = quick_options(t_path("thread-log"), 0);
     int64_t end;
     eb_bus *bus;
     memset(&gate, 0, sizeof gate);
-    memset(&seen, 0, sizeof seen);
     o.workers = 1;
     o.handler_timeout_ms = 30;
     o.retry.max_retries = EB_NONE;
     o.logger = t_logger(&logged);
     bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "slow", waits, NULL, NULL, NULL));
-    T_OK(eb_subscribe(bus, "x", p_record, &seen, NULL, NULL));
+    t_subscribe(bus, "slow", waits, NULL);
+    t_subscribe(bus, "x", t_watch, &seen);
     T_OK(eb_start(bus));
-    T_OK(eb_post(bus, "slow", NULL, NULL));
+    t_post(bus, "slow", NULL);
     P_EVENTUALLY(p_get(&gate.entered));
     p_set(&no_threads, 1);
     P_EVENTUALLY(p_get(&threads_refused) > 0);
     for (end = p_ms() + 1000; !said(&logged, EB_LOG_WARN, "thread") && p_ms() < end;) p_nap(2);
     p_set(&no_threads, 0);
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    t_post(bus, "x", NULL);
     P_EVENTUALLY(p_get(&seen.calls) == 1); /* it tries again */
     p_set(&gate.release, 1);
     T_OK(eb_shutdown(bus));
@@ -1849,8 +1806,8 @@ static sqlite3 *hold_wal(const char *path)
 static void post_megabytes(eb_bus *bus, char *payload, int n, int pump)
 {
     for (; n > 0; n--) {
-        T_MUST(eb_post(bus, "big", payload, NULL) == EB_OK);
-        if (pump) T_MUST(eb_pump(bus, EB_NONE, NULL) == EB_OK);
+        t_post(bus, "big", payload);
+        if (pump) T_DO(eb_pump(bus, EB_NONE, NULL));
     }
 }
 
@@ -1869,9 +1826,7 @@ TEST wal_that_a_reader_holds_is_said_with_its_size(int pump, int wal_pages)
     o.durability = EB_DURABLE_OFF;
     o.wal_pages = wal_pages;
     o.logger = t_logger(&logged);
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "*", p_succeed, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run_with(&o, "*", t_succeeds, NULL);
     post_megabytes(bus, payload, 1, pump);
     reader = hold_wal(path);
     post_megabytes(bus, payload, 30, pump);
@@ -1916,12 +1871,10 @@ TEST wal_that_nobody_holds_is_not_said(int pump, int wal_pages)
     o.durability = EB_DURABLE_OFF;
     o.wal_pages = wal_pages;
     o.logger = t_logger(&logged);
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "*", p_succeed, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run_with(&o, "*", t_succeeds, NULL);
     for (i = 0; i < 140; i++) { /* twice over it */
         post_megabytes(bus, payload, 1, pump);
-        T_OK(eb_stats_get(eb_bus_store(bus), &stats));
+        stats = t_stats(bus);
         if (stats.wal_bytes > most) most = stats.wal_bytes;
     }
     T_OK(t_settle(bus));
@@ -1953,9 +1906,7 @@ TEST wal_stays_short_under_load(int wal_pages, int64_t limit)
         m[i].payload = payload;
     }
     o.wal_pages = wal_pages;
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "*", p_succeed, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run_with(&o, "*", t_succeeds, NULL);
     for (i = 0; i < 3 * limit / (100 * 4000); i++) { /* three times as much as may lie there */
         T_OK(eb_send(bus, m, 100, NULL));
         if (i % 20) continue;

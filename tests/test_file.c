@@ -1,7 +1,7 @@
 /* test_file.c - the file: how it is made, whose it is, and what a bad, busy or full one does. */
 #include "proc.h"
 
-static p_seen seen;
+static t_seen seen;
 
 /* ---- helpers --------------------------------------------------------------------------------- */
 
@@ -62,12 +62,6 @@ static int is_result(eb_result rc)
     return strcmp(eb_strerror(rc), eb_strerror((eb_result)-98)) != 0;
 }
 
-static eb_result rejects(eb_delivery *d, void *user)
-{
-    (void)user;
-    return eb_reject(d, "no use");
-}
-
 /* A file with three events: one done, one dead, one pending. No thread, no bus left. */
 static void make_three(const char *path)
 {
@@ -75,12 +69,12 @@ static void make_three(const char *path)
     eb_bus *bus;
     o.workers = EB_NONE;
     bus = t_open(&o);
-    T_MUST(eb_subscribe(bus, "good", p_record, &seen, NULL, NULL) == EB_OK);
-    T_MUST(eb_subscribe(bus, "bad", rejects, NULL, NULL, NULL) == EB_OK);
-    T_MUST(eb_start(bus) == EB_OK);
-    T_MUST(eb_publish(bus, "good", "[1]", NULL) == EB_OK);
+    t_subscribe(bus, "good", t_watch, &seen);
+    t_subscribe(bus, "bad", t_rejects, NULL);
+    T_DO(eb_start(bus));
+    T_DO(eb_publish(bus, "good", "[1]", NULL));
     T_MUST(eb_publish(bus, "bad", "[2]", NULL) == EB_DEAD);
-    T_MUST(eb_post(bus, "good", "[3]", NULL) == EB_OK);
+    t_post(bus, "good", "[3]");
     eb_destroy(bus);
 }
 
@@ -91,15 +85,14 @@ TEST file_and_all_beside_it_are_private_under_any_umask(void)
 {
     const char *path = t_path("mode"), *base = strrchr(path, '/') + 1;
     char dir_name[400], full[700];
-    eb_options o = t_options(path);
     mode_t old = umask(0);
-    eb_bus *bus = t_open(&o);
+    eb_bus *bus = t_bus(path);
     struct dirent *entry;
     struct stat st;
     int found = 0;
     DIR *dir;
     T_OK(eb_start(bus));
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    t_post(bus, "x", NULL);
     umask(old);
     ASSERT_EQ(0, stat(path, &st));
     P_EQ(0600, st.st_mode & 0777);
@@ -123,13 +116,12 @@ TEST file_and_all_beside_it_are_private_under_any_umask(void)
 TEST mode_of_an_existing_file_is_left_alone(void)
 {
     const char *path = t_path("mode-old");
-    eb_options o = t_options(path);
     struct stat st;
     eb_bus *bus;
     spill(path, "", 0);
     ASSERT_EQ(0, chmod(path, 0640));
-    bus = t_open(&o);
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    bus = t_bus(path);
+    t_post(bus, "x", NULL);
     eb_destroy(bus);
     ASSERT_EQ(0, stat(path, &st));
     P_EQ(0640, st.st_mode & 0777);
@@ -160,8 +152,7 @@ TEST odd_characters_in_the_path_are_just_a_name(void)
 #else
     const char *path = t_path("a b'c\"%41?mode=memory&x#y");
 #endif
-    eb_options o = t_options(path);
-    eb_bus *bus = t_open(&o);
+    eb_bus *bus = t_bus(path);
     T_OK(eb_start(bus));
     T_OK(eb_publish(bus, "x", NULL, NULL));
     eb_destroy(bus);
@@ -172,14 +163,13 @@ TEST odd_characters_in_the_path_are_just_a_name(void)
 
 TEST memory_has_the_whole_life_and_is_private(void)
 {
-    eb_options o = t_options(":memory:");
     eb_event_list list;
     eb_stats stats;
     eb_id good, bad;
-    eb_bus *bus = t_open(&o), *other = t_open(&o);
+    eb_bus *bus = t_bus(":memory:"), *other = t_bus(":memory:");
     memset(&seen, 0, sizeof seen);
-    T_OK(eb_subscribe(bus, "good", p_record, &seen, NULL, NULL));
-    T_OK(eb_subscribe(bus, "bad", rejects, NULL, NULL, NULL));
+    t_subscribe(bus, "good", t_watch, &seen);
+    t_subscribe(bus, "bad", t_rejects, NULL);
     T_OK(eb_start(bus));
     T_OK(eb_start(other)); /* another database, another owner */
     T_OK(eb_publish(bus, "good", "{\"a\":1}", &good));
@@ -192,13 +182,13 @@ TEST memory_has_the_whole_life_and_is_private(void)
     T_OK(eb_dlq_retry(eb_bus_store(bus), bad.str, NULL));
     T_IS(EB_DEAD, eb_wait(bus, bad.str, 20000));
     T_OK(t_settle(bus));
-    T_OK(eb_stats_get(eb_bus_store(bus), &stats));
+    stats = t_stats(bus);
     P_EQ(1, stats.done);
     P_EQ(1, stats.dlq);
-    T_OK(eb_stats_get(eb_bus_store(other), &stats));
+    stats = t_stats(other);
     P_EQ(0, stats.done + stats.dlq + stats.pending + stats.last_seq);
     T_OK(eb_shutdown(bus));
-    P_EQ(EB_DONE, t_status(eb_bus_store(bus), good.str));
+    T_STATUS(EB_DONE, bus, good);
     eb_destroy(bus);
     eb_destroy(other);
     ASSERT(!exists(":memory:"));
@@ -271,7 +261,6 @@ TEST version_that_is_none_is_refused(const char *value)
 TEST application_tables_stay_beside_ours(void)
 {
     const char *path = t_path("foreign");
-    eb_options o = t_options(path);
     char buf[100];
     eb_bus *bus;
     P_EQ(SQLITE_OK, t_sql(path,
@@ -282,16 +271,14 @@ TEST application_tables_stay_beside_ours(void)
                           "INSERT INTO customer(name) VALUES ('Ada'), ('Grace')",
                           NULL, 0));
     memset(&seen, 0, sizeof seen);
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "*", p_record, &seen, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run(path, "*", t_watch, &seen);
     T_OK(eb_publish(bus, "x", NULL, NULL));
     P_EQ(SQLITE_OK, t_sql(path, "INSERT INTO customer(name) VALUES ('Edsger')", NULL, 0));
     eb_destroy(bus);
     P_EQ(1, p_get(&seen.calls));
     P_EQ(3, t_sql_int(path, "SELECT count(*) FROM customer"));
     P_EQ(2, t_sql_int(path, "SELECT id FROM customer WHERE name = 'Grace'"));
-    P_EQ(1, p_rows(path, "status = 'done'"));
+    T_ROWS(1, path, "status = 'done'");
     ASSERT_STR_EQ("ok", t_sql_text(path, "PRAGMA integrity_check", buf, sizeof buf));
     PASS();
 }
@@ -319,7 +306,7 @@ TEST application_table_with_our_name_is_never_touched(const char *kind, const ch
 
     o.ns = "bus"; /* with a namespace there is no collision */
     T_OK(eb_open(&bus, &o));
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    t_post(bus, "x", NULL);
     eb_destroy(bus);
     P_EQ(1, t_sql_int(path, sql));
     P_EQ(1, t_sql_int(path, "SELECT count(*) FROM bus_events"));
@@ -370,7 +357,7 @@ TEST registry_of_namespaces_of_our_form_is_joined(const char *form, const char *
     o.ns = ns;
     bus = t_open(&o);
     memset(&seen, 0, sizeof seen);
-    T_OK(eb_subscribe(bus, "*", p_record, &seen, NULL, NULL));
+    t_subscribe(bus, "*", t_watch, &seen);
     T_OK(eb_start(bus));
     T_OK(eb_publish(bus, "x", NULL, NULL));
     eb_destroy(bus);
@@ -401,7 +388,7 @@ TEST namespace_prefixes_every_table(void)
                             " 'sqlite_*' AND tbl_name <> 'namespaces'"));
     o.ns = "BILLING"; /* the same one */
     bus = t_open(&o);
-    T_OK(eb_post(bus, "x", "[2]", NULL));
+    t_post(bus, "x", "[2]");
     eb_destroy(bus);
     P_EQ(2, t_sql_int(path, "SELECT count(*) FROM billing_event_log"));
     P_EQ(0, t_sql_int(path, "SELECT count(*) FROM sqlite_schema WHERE name GLOB 'BILLING*'"
@@ -424,7 +411,7 @@ TEST namespaces_in_one_file_do_not_see_each_other(void)
     for (i = 0; i < N; i++) {
         o.ns = names[i];
         bus[i] = t_open(&o);
-        T_OK(eb_subscribe(bus[i], "*", p_record, &seen, NULL, NULL));
+        t_subscribe(bus[i], "*", t_watch, &seen);
         T_OK(eb_start(bus[i]));
         T_OK(eb_publish(bus[i], "x", NULL, &id[i]));
         P_EQ(i + 1, p_get(&seen.calls));
@@ -467,9 +454,10 @@ TEST view_answers_the_operators_questions(void)
                              buf, sizeof buf));
     P_EQ(3, t_sql_int(path, "SELECT count(*) FROM (SELECT id, type, payload, status, retry_count,"
                             " last_error, metadata, created_at, updated_at, seq FROM events)"));
-    P_EQ(3, p_rows(path, "created_at GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]:"
-                         "[0-9][0-9]:[0-9][0-9].[0-9][0-9][0-9]Z'"));
-    P_EQ(3, p_rows(path, "length(updated_at) = 24 AND updated_at >= created_at"));
+    T_ROWS(3, path,
+           "created_at GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]:"
+           "[0-9][0-9]:[0-9][0-9].[0-9][0-9][0-9]Z'");
+    T_ROWS(3, path, "length(updated_at) = 24 AND updated_at >= created_at");
     ASSERT_STR_EQ("[2]", t_sql_text(path, "SELECT payload FROM events WHERE status = 'dlq'", buf,
                                     sizeof buf));
     t_sql_text(path, "SELECT last_error FROM events WHERE type = 'bad'", buf, sizeof buf);
@@ -490,7 +478,6 @@ TEST operator_may_only_do_what_has_a_meaning(void)
         "UPDATE events SET status = 'done' WHERE status = 'dlq'",
     };
     const char *path = t_path("operator");
-    eb_options o = t_options(path);
     char err[300];
     eb_bus *bus;
     size_t i;
@@ -499,22 +486,20 @@ TEST operator_may_only_do_what_has_a_meaning(void)
         if (t_sql(path, refused[i], err, sizeof err) == SQLITE_OK) FAILm(refused[i]);
         ASSERT(err[0]);
     }
-    P_EQ(1, p_rows(path, "status = 'pending'"));
-    P_EQ(1, p_rows(path, "status = 'dlq'"));
-    P_EQ(1, p_rows(path, "status = 'done'"));
+    T_ROWS(1, path, "status = 'pending'");
+    T_ROWS(1, path, "status = 'dlq'");
+    T_ROWS(1, path, "status = 'done'");
 
     memset(&seen, 0, sizeof seen);
     P_EQ(SQLITE_OK, t_sql(path, "UPDATE events SET status = 'pending' WHERE status = 'dlq'", err,
                           sizeof err));
-    P_EQ(1, p_rows(path, "type = 'bad' AND status = 'pending' AND retry_count = 0 AND"
-                         " last_error IS NULL"));
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "*", p_record, &seen, NULL, NULL));
-    T_OK(eb_start(bus));
+    T_ROWS(1, path, "type = 'bad' AND status = 'pending' AND retry_count = 0 AND"
+                    " last_error IS NULL");
+    bus = t_run(path, "*", t_watch, &seen);
     T_OK(t_settle(bus));
     eb_destroy(bus);
     P_EQ(2, p_get(&seen.calls));
-    P_EQ(3, p_rows(path, "status = 'done'"));
+    T_ROWS(3, path, "status = 'done'");
     PASS();
 }
 
@@ -533,7 +518,7 @@ static int use(eb_bus *bus, size_t at_least)
     ok &= is_result(eb_dlq_list(eb_bus_store(bus), NULL, &list));
     eb_event_list_free(&list);
     ok &= is_result(eb_stats_get(eb_bus_store(bus), &stats));
-    ok &= is_result(eb_subscribe(bus, "*", p_record, &seen, NULL, NULL));
+    ok &= is_result(eb_subscribe(bus, "*", t_watch, &seen, NULL, NULL));
     ok &= is_result(eb_start(bus));
     ok &= is_result(eb_pump(bus, 10, NULL));
     ok &= is_result(eb_post(bus, "x", "[4]", NULL));
@@ -677,7 +662,6 @@ TEST garbage_wal_does_not_hide_what_the_file_has(void)
 {
     const char *path = t_path("garbage-wal");
     char wal[440], garbage[8192];
-    eb_options o = t_options(path);
     unsigned seed = 7;
     eb_bus *bus;
     FILE *f;
@@ -693,9 +677,7 @@ TEST garbage_wal_does_not_hide_what_the_file_has(void)
     ASSERT_EQ(sizeof garbage, fwrite(garbage, 1, sizeof garbage, f));
     fclose(f);
     memset(&seen, 0, sizeof seen);
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "*", p_record, &seen, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run(path, "*", t_watch, &seen);
     T_OK(t_settle(bus));
     eb_destroy(bus);
     P_EQ(3, t_stored(path));
@@ -714,9 +696,7 @@ TEST file_that_vanishes_while_open_does_no_harm(void)
     int i;
     o.busy_timeout_ms = 100;
     o.shutdown_timeout_ms = 2000;
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "*", p_record, &seen, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run_with(&o, "*", t_watch, &seen);
     T_OK(eb_publish(bus, "x", NULL, NULL));
     for (i = 0; i < 3; i++) {
         char victim[440];
@@ -747,12 +727,12 @@ TEST renamed_file_takes_no_more_events(int durability)
     o.durability = durability;
     bus = t_open(&o);
     T_OK(eb_start(bus));
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    t_post(bus, "x", NULL);
     ASSERT_EQ(0, rename(path, other));
     if (durability != EB_DURABLE_FULL) T_OK(eb_pump(bus, 0, NULL));
     T_IS(EB_ERR_IO, eb_post(bus, "x", NULL, NULL));
     ASSERT_EQ(0, rename(other, path));
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    t_post(bus, "x", NULL);
     eb_destroy(bus);
     P_EQ(2, t_stored(path));
     PASS();
@@ -816,8 +796,8 @@ TEST long_write_transaction_of_the_application_is_busy(int64_t busy_ms)
     unlock_file(app, "ROLLBACK");
 
     P_EQ(3, t_stored(path)); /* nothing was written */
-    P_EQ(1, p_rows(path, "status = 'dlq'"));
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    T_ROWS(1, path, "status = 'dlq'");
+    t_post(bus, "x", NULL);
     T_OK(eb_dlq_retry(store, id, NULL));
     P_EQ(4, t_stored(path));
     eb_store_close(store);
@@ -849,23 +829,23 @@ TEST outcome_waits_in_memory_while_the_file_is_locked(void)
     memset(&seen, 0, sizeof seen);
     o.busy_timeout_ms = 20;
     bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "x", waits, NULL, NULL, NULL));
-    T_OK(eb_subscribe(bus, "y", p_record, &seen, NULL, NULL));
+    t_subscribe(bus, "x", waits, NULL);
+    t_subscribe(bus, "y", t_watch, &seen);
     T_OK(eb_start(bus));
-    T_OK(eb_post(bus, "x", NULL, NULL));
-    T_OK(eb_post(bus, "y", NULL, NULL)); /* has to be claimed, or waits in a batch */
+    t_post(bus, "x", NULL);
+    t_post(bus, "y", NULL); /* has to be claimed, or waits in a batch */
     P_EVENTUALLY(p_get(&gate.entered));
     app = lock_file(path);
     p_set(&gate.release, 1);
     p_nap(300); /* many busy timeouts; however long, the outcome must be the same */
     T_IS(EB_ERR_BUSY, eb_post(bus, "z", NULL, NULL));
-    P_EQ(0, p_rows(path, "status = 'done'"));
+    T_ROWS(0, path, "status = 'done'");
     unlock_file(app, "COMMIT");
     T_OK(t_settle(bus));
     P_EQ(1, p_get(&gate.calls));
     P_EQ(1, p_get(&seen.calls));
     eb_destroy(bus);
-    P_EQ(2, p_rows(path, "status = 'done' AND retry_count = 0"));
+    T_ROWS(2, path, "status = 'done' AND retry_count = 0");
     P_EQ(2, t_stored(path));
     PASS();
 }
@@ -994,9 +974,7 @@ TEST full_disk_refuses_and_works_again_later(int durability)
     m[0].type = m[1].type = m[2].type = "x";
     o.durability = durability;
     o.vfs = full_name();
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "*", p_record, &seen, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run_with(&o, "*", t_watch, &seen);
     for (i = 0; i < 10; i++) T_OK(eb_publish(bus, "x", NULL, NULL));
     p_set(&disk_full, 1);
     T_IS(EB_ERR_FULL, eb_post(bus, "x", NULL, NULL));
@@ -1011,7 +989,7 @@ TEST full_disk_refuses_and_works_again_later(int durability)
     T_OK(t_settle(bus));
     P_EQ(14, p_get(&seen.calls));
     eb_destroy(bus);
-    P_EQ(14, p_rows(path, "status = 'done' AND retry_count = 0"));
+    T_ROWS(14, path, "status = 'done' AND retry_count = 0");
     P_EQ(14, t_stored(path));
     PASS();
 }
@@ -1023,21 +1001,19 @@ TEST outcome_waits_in_memory_while_the_disk_is_full(void)
     eb_bus *bus;
     memset(&gate, 0, sizeof gate);
     o.vfs = full_name();
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "x", waits, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    bus = t_run_with(&o, "x", waits, NULL);
+    t_post(bus, "x", NULL);
     P_EVENTUALLY(p_get(&gate.entered));
     p_set(&disk_full, 1);
     p_set(&gate.release, 1);
     T_IS(EB_ERR_FULL, eb_post(bus, "x", NULL, NULL));
     p_nap(100);
-    P_EQ(0, p_rows(path, "status = 'done'"));
+    T_ROWS(0, path, "status = 'done'");
     p_set(&disk_full, 0);
     T_OK(t_settle(bus));
     P_EQ(1, p_get(&gate.calls));
     eb_destroy(bus);
-    P_EQ(1, p_rows(path, "status = 'done' AND retry_count = 0"));
+    T_ROWS(1, path, "status = 'done' AND retry_count = 0");
     P_EQ(1, t_stored(path));
     PASS();
 }
@@ -1110,8 +1086,8 @@ TEST file_size_limit_is_a_full_disk(void)
     P_WITHIN(1, 999, posted);
     /* EFBIG is an I/O error to SQLite: the bus cannot know. It was not stored, the rows say. */
     ASSERT(refused == EB_ERR_FULL || refused == EB_ERR_UNKNOWN);
-    P_EQ(posted, p_rows(path, "type = 'x' AND status = 'pending' AND length(payload) = 8192"));
-    P_EQ(1, p_rows(path, "type = 'y'"));
+    T_ROWS(posted, path, "type = 'x' AND status = 'pending' AND length(payload) = 8192");
+    T_ROWS(1, path, "type = 'y'");
     ASSERT_STR_EQ("ok", t_sql_text(path, "PRAGMA integrity_check", line, sizeof line));
     PASS();
 }

@@ -115,7 +115,7 @@ static int child_use(char **arg)
         open = look(eb_open(&bus, &o), table, row, &named);
         post = sent = publish = stats = log = dlq = EB_ERR_STATE;
         if (open == EB_OK) {
-            T_MUST(eb_subscribe(bus, "*", fails, NULL, NULL, NULL) == EB_OK);
+            t_subscribe(bus, "*", fails, NULL);
             start = look(eb_start(bus), table, row, &named);
             drain = look(eb_drain(bus, pump ? 5000 : 200), table, row, &named);
             post = look(eb_post(bus, "x", NULL, NULL), table, row, &named);
@@ -146,7 +146,7 @@ static int child_idle(char **arg)
     clock_t begin;
     eb_result rc;
     alarm(PATIENCE_S);
-    T_MUST(eb_subscribe(bus, "*", fails, NULL, NULL, NULL) == EB_OK);
+    t_subscribe(bus, "*", fails, NULL);
     rc = eb_start(bus);
     begin = clock();
     p_nap(250);
@@ -170,7 +170,7 @@ static int child_live(char **arg)
 {
     eb_options o = t_options(arg[0]);
     eb_message m[3];
-    eb_stats stats;
+    eb_stats stats = {0};
     int64_t count = 0;
     eb_id good, bad;
     eb_bus *bus = NULL;
@@ -182,7 +182,7 @@ static int child_live(char **arg)
     o.durability = EB_DURABLE_OFF;
     o.workers = strcmp(arg[1], "pump") == 0 ? EB_NONE : 2;
     p_report("open %d", (int)eb_open(&bus, &o));
-    p_report("subscribe %d", (int)eb_subscribe(bus, "good", p_succeed, NULL, NULL, &good));
+    p_report("subscribe %d", (int)eb_subscribe(bus, "good", t_succeeds, NULL, NULL, &good));
     p_report("subscribe %d", (int)eb_subscribe(bus, "bad", dies_at_second, NULL, NULL, &bad));
     p_report("start %d", (int)eb_start(bus));
     p_report("post %d", (int)eb_post(bus, "good", NULL, NULL));
@@ -194,7 +194,6 @@ static int child_live(char **arg)
     p_report("retried %d", (int)count);
     p_report("drain %d", (int)eb_drain(bus, 3000));
     p_report("unsubscribe %d", (int)eb_unsubscribe(bus, good.str));
-    memset(&stats, 0, sizeof stats);
     p_report("stats %d", (int)eb_stats_get(eb_bus_store(bus), &stats));
     p_report("%d live, %d done, %d dead, %d calls", (int)(stats.pending + stats.processing),
              (int)stats.done, (int)stats.dlq, p_get(&bad_calls));
@@ -236,10 +235,10 @@ static int child_swapped(char **arg)
     o.busy_timeout_ms = 500;
     o.shutdown_timeout_ms = 500;
     bus = t_open(&o);
-    T_MUST(eb_store_open(&store, &o) == EB_OK);
-    T_MUST(eb_subscribe(bus, "good", p_succeed, NULL, NULL, NULL) == EB_OK);
-    T_MUST(eb_start(bus) == EB_OK);
-    T_MUST(eb_publish(bus, "good", NULL, NULL) == EB_OK);
+    T_DO(eb_store_open(&store, &o));
+    t_subscribe(bus, "good", t_succeeds, NULL);
+    T_DO(eb_start(bus));
+    T_DO(eb_publish(bus, "good", NULL, NULL));
     p_report("ready");
     if (!p_order(line, sizeof line)) return 1;
     alarm(PATIENCE_S);
@@ -405,10 +404,10 @@ static void make_file(const char *path)
     o.workers = EB_NONE;
     o.durability = EB_DURABLE_OFF;
     bus = t_open(&o);
-    T_MUST(eb_post(bus, "first", NULL, NULL) == EB_OK);
+    t_post(bus, "first", NULL);
     T_MUST(t_sql(path, "UPDATE meta SET value=4700 WHERE key='seq_floor'", NULL, 0) == SQLITE_OK);
-    T_MUST(eb_post(bus, "hurt", NULL, NULL) == EB_OK);
-    T_MUST(eb_post(bus, "last", NULL, NULL) == EB_OK);
+    t_post(bus, "hurt", NULL);
+    t_post(bus, "last", NULL);
     eb_destroy(bus);
 }
 
@@ -481,11 +480,10 @@ TEST damaged_row_that_was_mended_is_handled(int workers)
 {
     const char *path = t_path("mended");
     eb_options o = t_options(path);
-    p_seen seen;
+    t_seen seen = {0};
     eb_bus *bus;
     char line[300];
     p_child *c;
-    memset(&seen, 0, sizeof seen);
     make_file(path);
     T_MUST(t_sql(path, damages[0].sql, NULL, 0) == SQLITE_OK);
     c = p_spawn("use", path, workers ? "threads" : "pump", "deliveries", "4701", NULL);
@@ -497,8 +495,8 @@ TEST damaged_row_that_was_mended_is_handled(int workers)
     P_EQ(SQLITE_OK, t_sql(path, "UPDATE deliveries SET failed=0 WHERE seq=4701", NULL, 0));
     o.workers = workers ? workers : EB_NONE;
     bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "hurt", p_record, &seen, NULL, NULL));
-    T_OK(eb_subscribe(bus, "*", p_succeed, NULL, NULL, NULL));
+    t_subscribe(bus, "hurt", t_watch, &seen);
+    t_subscribe(bus, "*", t_succeeds, NULL);
     T_OK(eb_start(bus));
     T_OK(t_settle(bus));
     eb_destroy(bus);
@@ -586,11 +584,11 @@ TEST trigger_that_ignores_cannot_swallow_an_event(const char *table)
     snprintf(sql, sizeof sql, "CREATE TRIGGER evil BEFORE INSERT ON %s BEGIN SELECT RAISE(IGNORE);"
                               " END", table); /* beside the open bus */
     P_EQ(SQLITE_OK, t_sql(path, sql, NULL, 0));
-    T_OK(eb_post(bus, "x", NULL, &id));
+    id = t_post(bus, "x", NULL);
     T_OK(eb_send(bus, m, 3, NULL));
     P_EQ(4, t_stored(path));
     P_EQ(4, t_sql_int(path, "SELECT count(*) FROM deliveries"));
-    P_EQ(EB_PENDING, t_status(eb_bus_store(bus), id.str));
+    T_STATUS(EB_PENDING, bus, id);
     eb_destroy(bus);
     PASS();
 }
@@ -626,9 +624,8 @@ TEST trigger_of_the_application_fires_for_others_only(void)
 {
     const char *path = t_path("audit");
     eb_options o = t_options(path);
-    p_seen seen;
+    t_seen seen = {0};
     eb_bus *bus;
-    memset(&seen, 0, sizeof seen);
     o.workers = EB_NONE;
     o.idle_poll_ms = 10;
     bus = t_open(&o);
@@ -639,7 +636,7 @@ TEST trigger_of_the_application_fires_for_others_only(void)
                           "CREATE TRIGGER app_again AFTER DELETE ON finished BEGIN"
                           " INSERT INTO audit VALUES(-old.seq); END",
                           NULL, 0));
-    T_OK(eb_subscribe(bus, "x", p_record, &seen, NULL, NULL));
+    t_subscribe(bus, "x", t_watch, &seen);
     T_OK(eb_start(bus));
     T_OK(eb_publish(bus, "x", NULL, NULL));
     P_EQ(0, t_sql_int(path, "SELECT count(*) FROM audit"));

@@ -2,7 +2,7 @@
 ** options and keys that are out of range, destroying the bus from inside a handler. */
 #include "proc.h"
 
-static p_seen seen;
+static t_seen seen;
 
 /* ---- fork ------------------------------------------------------------------------------------ */
 
@@ -11,13 +11,11 @@ static p_seen seen;
 static int calls_after_fork(eb_bus *bus, eb_store *store, const char *event, const char *sub)
 {
     eb_event_list list;
-    eb_message m;
+    eb_message m = t_message("x", NULL);
     eb_stats stats;
     eb_id id;
     int64_t n;
     int at = 0;
-    memset(&m, 0, sizeof m);
-    m.type = "x";
 #define FORKED(expr)                                                                               \
     do {                                                                                           \
         at++;                                                                                      \
@@ -33,7 +31,7 @@ static int calls_after_fork(eb_bus *bus, eb_store *store, const char *event, con
     FORKED(eb_post(bus, "x", NULL, &id));
     FORKED(eb_send(bus, &m, 1, &id));
     FORKED(eb_wait(bus, event, 0));
-    FORKED(eb_subscribe(bus, "*", p_record, &seen, NULL, &id));
+    FORKED(eb_subscribe(bus, "*", t_watch, &seen, NULL, &id));
     FORKED(eb_unsubscribe(bus, sub));
     FORKED(eb_get(store, event, &list));
     FORKED(eb_log_read(store, NULL, &list));
@@ -54,8 +52,7 @@ static int calls_after_fork(eb_bus *bus, eb_store *store, const char *event, con
 /* try path: whether this process may start. */
 static int child_try(char **arg)
 {
-    eb_options o = t_options(arg[0]);
-    eb_bus *bus = t_open(&o);
+    eb_bus *bus = t_bus(arg[0]);
     p_report("start %d", (int)eb_start(bus));
     eb_destroy(bus);
     return 0;
@@ -76,7 +73,7 @@ TEST forked_child_gets_nothing_and_breaks_nothing(void)
     o.workers = EB_NONE;
     bus = t_open(&o);
     T_OK(eb_store_open(&store, &o));
-    T_OK(eb_subscribe(bus, "*", p_record, &seen, NULL, &sub));
+    T_OK(eb_subscribe(bus, "*", t_watch, &seen, NULL, &sub));
     T_OK(eb_start(bus));
     T_OK(eb_publish(bus, "before", NULL, &event));
     for (round = 0; round < 3; round++) {
@@ -111,9 +108,9 @@ TEST forked_child_gets_nothing_and_breaks_nothing(void)
     P_EQ(EB_DONE, t_status(store, event.str));
     eb_store_close(store);
     eb_destroy(bus);
-    P_EQ(4, p_rows(path, "status = 'done' AND retry_count = 0"));
+    T_ROWS(4, path, "status = 'done' AND retry_count = 0");
     P_EQ(4, t_stored(path));
-    P_EQ(1, p_rows(other, "status = 'done'"));
+    T_ROWS(1, other, "status = 'done'");
     ASSERT_STR_EQ("ok", t_sql_text(path, "PRAGMA integrity_check", buf, sizeof buf));
     PASS();
 }
@@ -164,7 +161,7 @@ TEST child_that_returns_from_a_handler_touches_nothing(int how)
     memset(&forker, 0, sizeof forker);
     o.workers = how == BY_WORKER ? 1 : EB_NONE;
     bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "a", fork_and_return, NULL, NULL, NULL));
+    t_subscribe(bus, "a", fork_and_return, NULL);
     for (i = 0; i < 5; i++) T_OK(eb_post(bus, "a", NULL, &id));
     T_OK(eb_start(bus));
     if (how == BY_PUMP) rc = eb_pump(bus, EB_NONE, NULL);
@@ -182,7 +179,7 @@ TEST child_that_returns_from_a_handler_touches_nothing(int how)
     ASSERT_EQ(0, forker.status);
     eb_destroy(bus);
     P_EQ(how == BY_PUBLISH ? 6 : 5, forker.calls);
-    P_EQ(forker.calls, p_rows(path, "status = 'done' AND retry_count = 0"));
+    T_ROWS(forker.calls, path, "status = 'done' AND retry_count = 0");
     P_EQ(forker.calls, t_stored(path));
     PASS();
 }
@@ -194,11 +191,9 @@ TEST null_bus_is_a_wrong_argument(void)
 {
     eb_options o = t_options(t_path("null"));
     eb_bus *bus = (eb_bus *)&o;
-    eb_message m;
+    eb_message m = t_message("x", NULL);
     int64_t n;
     eb_id id;
-    memset(&m, 0, sizeof m);
-    m.type = "x";
     T_IS(EB_ERR_ARG, eb_open(NULL, &o));
     T_IS(EB_ERR_ARG, eb_open(&bus, NULL));
     ASSERT_EQ(NULL, bus);
@@ -218,7 +213,7 @@ TEST null_bus_is_a_wrong_argument(void)
     T_IS(EB_ERR_ARG, eb_post(NULL, "x", NULL, &id));
     T_IS(EB_ERR_ARG, eb_send(NULL, &m, 1, &id));
     T_IS(EB_ERR_ARG, eb_wait(NULL, "x", 0));
-    T_IS(EB_ERR_ARG, eb_subscribe(NULL, "*", p_record, &seen, NULL, &id));
+    T_IS(EB_ERR_ARG, eb_subscribe(NULL, "*", t_watch, &seen, NULL, &id));
     T_IS(EB_ERR_ARG, eb_unsubscribe(NULL, "x"));
     ASSERT_EQ(NULL, eb_bus_store(NULL));
     eb_wake(NULL);
@@ -270,12 +265,11 @@ TEST other_nulls_are_refused_or_mean_nothing(void)
 {
     const char *path = t_path("nulls");
     eb_options o = t_options(path);
-    eb_message m;
+    eb_message m = {0};
     eb_store *store;
     eb_result rc;
     eb_event_list list;
     eb_bus *bus;
-    memset(&m, 0, sizeof m);
     o.workers = EB_NONE;
     bus = t_open(&o);
     store = eb_bus_store(bus);
@@ -284,9 +278,9 @@ TEST other_nulls_are_refused_or_mean_nothing(void)
     T_IS(EB_ERR_ARG, eb_send(bus, NULL, 1, NULL));
     T_IS(EB_ERR_ARG, eb_send(bus, &m, 1, NULL)); /* its type is NULL */
     T_OK(eb_send(bus, NULL, 0, NULL));
-    T_IS(EB_ERR_ARG, eb_subscribe(bus, NULL, p_record, &seen, NULL, NULL));
+    T_IS(EB_ERR_ARG, eb_subscribe(bus, NULL, t_watch, &seen, NULL, NULL));
     T_IS(EB_ERR_ARG, eb_subscribe(bus, "*", NULL, &seen, NULL, NULL));
-    T_OK(eb_subscribe(bus, "*", p_record, &seen, NULL, NULL));
+    t_subscribe(bus, "*", t_watch, &seen);
     rc = eb_unsubscribe(bus, NULL);
     ASSERT(rc == EB_ERR_ARG || rc == EB_ERR_NOT_FOUND);
     rc = eb_get(store, NULL, &list);
@@ -302,7 +296,7 @@ TEST other_nulls_are_refused_or_mean_nothing(void)
     T_IS(EB_ERR_ARG, eb_stats_get(store, NULL));
     T_OK(eb_dlq_retry_all(store, NULL, NULL));
     T_OK(eb_dlq_purge(store, 1, NULL));
-    T_OK(eb_post(bus, "x", NULL, NULL)); /* a NULL payload is the JSON null */
+    t_post(bus, "x", NULL); /* a NULL payload is the JSON null */
     T_OK(eb_start(bus));
     T_OK(eb_pump(bus, EB_NONE, NULL));
     P_EQ(0, strcmp("null", seen.payload));
@@ -320,9 +314,8 @@ TEST other_nulls_are_refused_or_mean_nothing(void)
 TEST closing_the_store_of_a_bus_is_harmless(void)
 {
     const char *path = t_path("close");
-    eb_options o = t_options(path);
     eb_stats stats;
-    eb_bus *bus = t_open(&o);
+    eb_bus *bus = t_bus(path);
     eb_store *store = eb_bus_store(bus);
     ASSERT(store != NULL);
     eb_store_close(store);
@@ -334,7 +327,7 @@ TEST closing_the_store_of_a_bus_is_harmless(void)
     P_EQ(1, stats.done);
     eb_store_close(store);
     eb_destroy(bus);
-    P_EQ(1, p_rows(path, "status = 'done'"));
+    T_ROWS(1, path, "status = 'done'");
     PASS();
 }
 
@@ -344,7 +337,7 @@ TEST store_outlives_the_bus_it_was_opened_beside(void)
     eb_store *store = NULL, *second = NULL;
     eb_event_list list;
     eb_bus *bus = t_open(&o);
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    t_post(bus, "x", NULL);
     T_OK(eb_store_open(&store, &o));
     T_OK(eb_store_open(&second, &o));
     eb_destroy(bus);
@@ -359,10 +352,9 @@ TEST store_outlives_the_bus_it_was_opened_beside(void)
 
 TEST list_may_be_freed_twice(void)
 {
-    eb_options o = t_options(t_path("list"));
     eb_event_list list;
-    eb_bus *bus = t_open(&o);
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    eb_bus *bus = t_bus(t_path("list"));
+    t_post(bus, "x", NULL);
     memset(&list, 0, sizeof list);
     eb_event_list_free(&list); /* zeroed */
     T_OK(eb_log_read(eb_bus_store(bus), NULL, &list));
@@ -508,9 +500,7 @@ TEST opening_is_fine_inside_a_handler_and_waiting_is_not(int workers)
     t_copy(within.path, sizeof within.path, t_path("within-other"));
     o = t_options(path);
     o.workers = workers;
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "a", opens_and_waits, path, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run_with(&o, "a", opens_and_waits, path);
     T_OK(eb_publish(bus, "a", NULL, NULL));
     T_IS(EB_ERR_STATE, within.start);
     T_IS(EB_ERR_STATE, within.wait);
@@ -541,10 +531,8 @@ TEST destroy_inside_a_handler_only_shuts_down(int workers)
     eb_bus *bus;
     o.workers = workers;
     o.logger = t_logger(&log);
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "*", destroys, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    bus = t_run_with(&o, "*", destroys, NULL);
+    t_post(bus, "x", NULL);
     if (workers == EB_NONE) T_OK(eb_pump(bus, EB_NONE, NULL));
     P_EVENTUALLY(eb_post(bus, "y", NULL, NULL) == EB_ERR_SHUTDOWN);
     T_OK(eb_shutdown(bus));
@@ -552,7 +540,7 @@ TEST destroy_inside_a_handler_only_shuts_down(int workers)
         said += strstr(log.items[i].message, "eb_destroy") != NULL;
     P_EQ(1, said);
     eb_destroy(bus);
-    P_EQ(1, p_rows(o.path, "status = 'done' AND type = 'x'"));
+    T_ROWS(1, o.path, "status = 'done' AND type = 'x'");
     PASS();
 }
 

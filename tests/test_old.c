@@ -326,20 +326,19 @@ static const char *census(eb_store *store)
 {
     static char text[OLD_ANSWER];
     eb_event_list list;
-    eb_query query;
+    eb_query query = {0};
     eb_stats s;
     int n[4] = {0, 0, 0, 0}, all, dead;
     size_t i;
-    memset(&query, 0, sizeof query);
     query.limit = 1000;
-    T_MUST(eb_log_read(store, &query, &list) == EB_OK);
+    T_DO(eb_log_read(store, &query, &list));
     for (i = 0; i < list.count; i++) n[list.items[i].status]++;
     all = (int)list.count;
     eb_event_list_free(&list);
-    T_MUST(eb_dlq_list(store, NULL, &list) == EB_OK);
+    T_DO(eb_dlq_list(store, NULL, &list));
     dead = (int)list.total;
     eb_event_list_free(&list);
-    T_MUST(eb_stats_get(store, &s) == EB_OK);
+    T_DO(eb_stats_get(store, &s));
     snprintf(text, sizeof text,
              "EB_OK %d pending %d processing %d done %d dlq %d, dead %d, stats %d %d %d %d", all,
              n[EB_PENDING], n[EB_PROCESSING], n[EB_DONE], n[EB_DLQ], dead, (int)s.pending,
@@ -351,11 +350,10 @@ static const char *census(eb_store *store)
 static eb_event_list first_of(eb_store *store, const char *type)
 {
     eb_event_list list;
-    eb_query query;
-    memset(&query, 0, sizeof query);
+    eb_query query = {0};
     query.pattern = type;
     query.limit = 1;
-    T_MUST(eb_log_read(store, &query, &list) == EB_OK);
+    T_DO(eb_log_read(store, &query, &list));
     return list;
 }
 
@@ -655,12 +653,11 @@ TEST migration_that_cannot_commit_leaves_the_file_as_it_was(const space *s)
     eb_options o = options(path, s->ns);
     eb_bus *bus = (eb_bus *)&o;
     eb_store *store = (eb_store *)&o;
-    char msg[300];
     bytes was = slurp(path);
     hook(path, 1, 0);
     ASSERT(eb_open(&bus, &o) < 0);
     ASSERT(bus == NULL);
-    ASSERT(eb_errmsg(msg, sizeof msg) > 0);
+    T_SAYS("");
     ASSERT(eb_store_open(&store, &o) < 0);
     ASSERT(store == NULL);
     P_EQ(2, commits); /* each tried once */
@@ -909,14 +906,12 @@ TEST migrated_file_takes_everything(const space *s)
     eb_bus *bus = open_new(path, s->ns);
     eb_store *store = eb_bus_store(bus);
     eb_event_list list, again;
-    eb_message m;
+    eb_message m = t_message("new.first", NULL);
     eb_id id;
     char sql[300];
     int64_t count = 0;
     T_OK(start(bus, "*"));
     T_OK(eb_drain(bus, 10 * HOUR_MS));
-    memset(&m, 0, sizeof m);
-    m.type = "new.first";
     m.idempotency_key = "once-1"; /* known since 0.1.0 */
     T_IS(EB_DUPLICATE, eb_send(bus, &m, 1, &id));
     list = first_of(store, "ok.first");
@@ -967,12 +962,12 @@ TEST start_reads_the_version_again(const space *s)
     const char *path = copy_of(s);
     eb_bus *bus = open_new(path, s->ns);
     char sql[200];
-    T_OK(eb_subscribe(bus, "*", handle, &seen, NULL, NULL));
+    t_subscribe(bus, "*", handle, &seen);
     snprintf(sql, sizeof sql, "UPDATE \"%smeta\" SET value = %d WHERE key = 'schema_version'",
              s->prefix, EBI_SCHEMA_LATEST + 1);
     T_MUST(t_sql(path, sql, NULL, 0) == SQLITE_OK);
     T_IS(EB_ERR_SCHEMA, eb_start(bus));
-    T_OK(eb_post(bus, "new.x", NULL, NULL)); /* as an old process may */
+    t_post(bus, "new.x", NULL); /* as an old process may */
     snprintf(sql, sizeof sql, "UPDATE \"%smeta\" SET value = %d WHERE key = 'schema_version'",
              s->prefix, EBI_SCHEMA_LATEST);
     T_MUST(t_sql(path, sql, NULL, 0) == SQLITE_OK);
@@ -991,7 +986,7 @@ TEST old_process_goes_on_publishing(const space *s)
     p_child *old = old_open(path, s->ns, "idle");
     eb_bus *bus = open_new(path, s->ns); /* migrates under it */
     eb_store *store = eb_bus_store(bus);
-    eb_message m;
+    eb_message m = t_message("new.once", NULL);
     P_EQ(EBI_SCHEMA_LATEST, version_of(path, s));
     T_OK(start(bus, "*"));
     T_OK(pump(bus));
@@ -1017,8 +1012,6 @@ TEST old_process_goes_on_publishing(const space *s)
     ASSERT_STR_EQ("old.later", seen.items[24].type);
 
     /* one set of idempotency keys for both */
-    memset(&m, 0, sizeof m);
-    m.type = "new.once";
     m.idempotency_key = "twice-1";
     T_IS(EB_DUPLICATE, eb_send(bus, &m, 1, NULL));
     m.idempotency_key = "twice-2";
@@ -1037,9 +1030,8 @@ TEST keys_keep_their_order_across_both_versions(const space *s)
     const char *path = copy_of(s);
     p_child *old = old_open(path, s->ns, "idle");
     eb_bus *bus = open_new(path, s->ns);
-    eb_message m;
+    eb_message m = {0};
     int i;
-    memset(&m, 0, sizeof m);
     m.ordering_key = "x";
     T_OK(start(bus, "x.*"));
     seen.fails = 1; /* only the first: it is one counter for all payloads without n */
@@ -1148,16 +1140,17 @@ TEST opening_anew_with_the_old_header_is_refused(const space *s)
 enum { FLOOD = 200, FLOOD_KEYS = 4 };
 static int flooded, out_of_order;
 static int64_t flood_last[FLOOD_KEYS];
+static pthread_mutex_t drink_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static eb_result drink(eb_delivery *d, void *user)
 {
     int key = d->event->type[6] - '0';
     (void)user;
     T_MUST(key >= 0 && key < FLOOD_KEYS);
-    pthread_mutex_lock(&p_seen_lock);
+    pthread_mutex_lock(&drink_lock);
     if (key && d->event->seq < flood_last[key]) out_of_order++; /* key 0 is none */
     flood_last[key] = d->event->seq;
-    pthread_mutex_unlock(&p_seen_lock);
+    pthread_mutex_unlock(&drink_lock);
     p_add(&flooded, 1);
     return EB_OK;
 }
@@ -1186,7 +1179,7 @@ TEST nothing_is_lost_while_an_old_process_publishes(const space *s)
     o.idle_poll_ms = 5;
     bus = t_open(&o);
     P_EQ(EBI_SCHEMA_LATEST, version_of(path, s));
-    T_OK(eb_subscribe(bus, "flood.*", drink, NULL, NULL, NULL));
+    t_subscribe(bus, "flood.*", drink, NULL);
     T_OK(eb_start(bus));
     for (i = 0; i < FLOOD; i++) P_HEAR(old, "EB_OK");
     P_EVENTUALLY(p_get(&flooded) >= FLOOD);
@@ -1210,7 +1203,6 @@ TEST dispatched_file_is_not_migrated(const space *s)
     eb_options o = t_options(path); /* the system's clock */
     eb_bus *bus = (eb_bus *)&o;
     eb_store *store = (eb_store *)&o;
-    char msg[300];
     int64_t begin;
     int handled;
     o.ns = s->ns;
@@ -1220,7 +1212,7 @@ TEST dispatched_file_is_not_migrated(const space *s)
     T_IS(EB_ERR_OWNED, eb_open(&bus, &o));
     P_WITHIN(PATIENCE_MS, PATIENCE_MS + P_SLACK_MS, p_ms() - begin);
     ASSERT(bus == NULL);
-    ASSERT(eb_errmsg(msg, sizeof msg) > 0 && strstr(msg, path));
+    T_SAYS(path);
     begin = p_ms();
     T_IS(EB_ERR_OWNED, eb_store_open(&store, &o));
     P_WITHIN(PATIENCE_MS, PATIENCE_MS + P_SLACK_MS, p_ms() - begin);
@@ -1353,9 +1345,9 @@ TEST one_lock_for_both_versions_without_a_namespace(void)
     eb_destroy(bus);
     OLD_SAYS("EB_OK", old, "start"); /* nobody dispatches: 0.1.0 cannot know better */
     bus = open_new(path, NULL);      /* nothing to migrate: no reason to wait */
-    T_OK(eb_subscribe(bus, "*", handle, &seen, NULL, NULL));
+    t_subscribe(bus, "*", handle, &seen);
     T_IS(EB_ERR_OWNED, eb_start(bus));
-    T_OK(eb_post(bus, "new.x", NULL, NULL));
+    t_post(bus, "new.x", NULL);
     OLD_SAYS(census(eb_bus_store(bus)), old, "count");
     ASSERT(p_is_killed(p_kill(old)));
     T_OK(eb_start(bus));

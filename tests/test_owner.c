@@ -1,7 +1,7 @@
 /* test_owner.c - one dispatcher per file and namespace, and what others may do beside it. */
 #include "proc.h"
 
-static p_seen seen;
+static t_seen seen;
 
 /* ---- the children ---------------------------------------------------------------------------- */
 
@@ -34,20 +34,18 @@ static eb_result hangs(eb_delivery *d, void *user)
 static int child_own(char **arg)
 {
     eb_options o = t_options(arg[0]);
-    eb_subscribe_options stuck;
+    eb_subscribe_options stuck = {0};
     eb_bus *bus;
     char line[100];
     o.ns = arg[1];
     o.idle_poll_ms = atoi(arg[2]);
     o.retry.max_retries = EB_NONE;
     bus = t_open(&o);
-    memset(&stuck, 0, sizeof stuck);
     stuck.timeout_ms = 10;
     if (strcmp(arg[3], "hang") == 0)
-        T_MUST(eb_subscribe(bus, "hang", hangs, NULL, &stuck, NULL) == EB_OK);
-    T_MUST(eb_subscribe(bus, arg[3][0] == 'h' ? "fine" : "*",
-                        strcmp(arg[3], "fail") ? tells : tells_and_fails, NULL, NULL, NULL) ==
-           EB_OK);
+        T_DO(eb_subscribe(bus, "hang", hangs, NULL, &stuck, NULL));
+    t_subscribe(bus, arg[3][0] == 'h' ? "fine" : "*",
+                strcmp(arg[3], "fail") ? tells : tells_and_fails, NULL);
     p_report("started %d", (int)eb_start(bus));
     while (p_order(line, sizeof line)) {
         if (strcmp(line, "wake") == 0) eb_wake(bus);
@@ -119,21 +117,21 @@ TEST second_process_is_refused_at_once_and_may_try_again(void)
     p_child *c = p_spawn("own", path, "", "50", "ok", NULL);
     P_HEAR(c, "started 0");
     bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "mine", p_record, &seen, NULL, NULL));
+    t_subscribe(bus, "mine", t_watch, &seen);
     T_IS(EB_ERR_OWNED, start_timed(bus, &took));
     ASSERT(took < 1000);
     T_IS(EB_ERR_OWNED, start_timed(bus, &took));
     ASSERT(took < 1000);
-    T_OK(eb_post(bus, "beside", NULL, NULL)); /* refused is not closed */
+    t_post(bus, "beside", NULL); /* refused is not closed */
     P_HEAR(c, "got beside 0");
     P_EQ(0, p_get(&seen.calls));
     P_ENDS_CLEANLY(c);
     T_OK(eb_start(bus));
-    T_OK(eb_post(bus, "mine", NULL, NULL));
+    t_post(bus, "mine", NULL);
     T_OK(t_settle(bus));
     P_EQ(1, p_get(&seen.calls));
     eb_destroy(bus);
-    P_EQ(2, p_rows(path, "status = 'done' AND retry_count = 0"));
+    T_ROWS(2, path, "status = 'done' AND retry_count = 0");
     PASS();
 }
 
@@ -281,9 +279,7 @@ TEST another_namespace_of_the_file_has_its_own_owner(void)
     p_child *c = p_spawn("own", path, "", "50", "ok", NULL);
     P_HEAR(c, "started 0");
     o.ns = "billing";
-    billing = t_open(&o);
-    T_OK(eb_subscribe(billing, "*", p_record, &seen, NULL, NULL));
-    T_OK(eb_start(billing));
+    billing = t_run_with(&o, "*", t_watch, &seen);
     o.ns = "Billing"; /* the same one: case is folded */
     again = t_open(&o);
     T_IS(EB_ERR_OWNED, eb_start(again));
@@ -291,7 +287,7 @@ TEST another_namespace_of_the_file_has_its_own_owner(void)
     plain = t_open(&o);
     T_IS(EB_ERR_OWNED, eb_start(plain));
     T_OK(eb_publish(billing, "invoice", NULL, NULL));
-    T_OK(eb_post(plain, "hello", NULL, NULL));
+    t_post(plain, "hello", NULL);
     P_HEAR(c, "got hello 0"); /* and nothing of billing came before it */
     P_EQ(1, p_get(&seen.calls));
     ASSERT_STR_EQ("invoice", seen.type);
@@ -299,7 +295,7 @@ TEST another_namespace_of_the_file_has_its_own_owner(void)
     eb_destroy(plain);
     eb_destroy(billing);
     P_ENDS_CLEANLY(c);
-    P_EQ(1, t_sql_int(path, "SELECT count(*) FROM event_log"));
+    P_EQ(1, t_stored(path));
     P_EQ(1, t_sql_int(path, "SELECT count(*) FROM billing_event_log"));
     PASS();
 }
@@ -377,7 +373,7 @@ TEST owner_finds_what_another_process_published(void)
     bus = t_open(&o);
     for (i = 0; i < 10 && best > 500; i++) { /* each arrives, and an undisturbed one in time */
         int64_t begin = p_ms();
-        T_OK(eb_post(bus, "remote", NULL, NULL));
+        t_post(bus, "remote", NULL);
         P_EQ(1, p_hear(c, line, sizeof line));
         ASSERT_STR_EQ("got remote 0", line);
         if (p_ms() - begin < best) best = p_ms() - begin;
@@ -385,7 +381,7 @@ TEST owner_finds_what_another_process_published(void)
     P_WITHIN(0, 500, best);
     eb_destroy(bus);
     P_ENDS_CLEANLY(c);
-    P_EQ(i, p_rows(path, "status = 'done' AND retry_count = 0"));
+    T_ROWS(i, path, "status = 'done' AND retry_count = 0");
     PASS();
 }
 
@@ -397,7 +393,7 @@ TEST published_before_start_waits_like_a_post(void)
     eb_bus *bus = t_open(&o);
     T_OK(eb_publish(bus, "remote", NULL, &id)); /* does not wait: this process never starts */
     eb_destroy(bus);
-    P_EQ(1, p_rows(path, "status = 'pending'"));
+    T_ROWS(1, path, "status = 'pending'");
     PASS();
 }
 
@@ -411,7 +407,7 @@ TEST wake_makes_the_owner_look_at_once(void)
     P_HEAR(c, "started 0");
     bus = t_open(&o);
     for (i = 0; i < 5; i++) {
-        T_OK(eb_post(bus, "remote", NULL, NULL));
+        t_post(bus, "remote", NULL);
         p_tell(c, "wake");
         P_HEAR(c, "got remote 0");
     }
@@ -433,7 +429,7 @@ TEST inspector_in_another_process_retries_dead_letters(void)
     p_child *c = p_spawn("own", path, "", "50", "fail", NULL);
     P_HEAR(c, "started 0");
     bus = t_open(&o);
-    T_OK(eb_post(bus, "bad", NULL, NULL));
+    t_post(bus, "bad", NULL);
     P_HEAR(c, "got bad 0");
     eb_destroy(bus);
 
@@ -491,21 +487,21 @@ TEST stuck_handlers_of_another_process_are_seen(void)
     P_EQ(0, lost_there(store));
     P_EQ(0, paused_there(store));
     bus = t_open(&o);
-    for (i = 0; i < EB_LOST_MAX + 4; i++) T_OK(eb_post(bus, "hang", NULL, NULL));
+    for (i = 0; i < EB_LOST_MAX + 4; i++) t_post(bus, "hang", NULL);
     P_EVENTUALLY(lost_there(store) == EB_LOST_MAX);
     P_EVENTUALLY(paused_there(store) == 1);
     P_EQ(EB_LOST_MAX, t_sql_int(path, "SELECT lost_workers FROM nodes"));
     P_EQ(c->pid, t_sql_int(path, "SELECT pid FROM nodes"));
     P_EQ(1, t_sql_int(path, "SELECT paused FROM subscriptions WHERE event_type = 'hang'"));
     P_EQ(0, t_sql_int(path, "SELECT paused FROM subscriptions WHERE event_type = 'fine'"));
-    T_OK(eb_post(bus, "fine", NULL, NULL));
+    t_post(bus, "fine", NULL);
     P_HEAR(c, "got fine 0"); /* the others go on */
     p_tell(c, "behave");
     P_EVENTUALLY(lost_there(store) == 0);
     P_EVENTUALLY(paused_there(store) == 0);
     P_EQ(0, t_sql_int(path, "SELECT lost_workers FROM nodes"));
     P_EQ(0, t_sql_int(path, "SELECT sum(paused) FROM subscriptions"));
-    P_EVENTUALLY(p_rows(path, "type = 'hang' AND status = 'done'") == 4);
+    P_EVENTUALLY(t_rows(path, "type = 'hang' AND status = 'done'") == 4);
     p_tell(c, "shutdown");
     P_HEAR(c, "shutdown 0");
     P_EQ(0, t_sql_int(path, "SELECT count(*) FROM nodes"));
@@ -532,7 +528,7 @@ TEST eight_processes_open_a_new_file_at_once(void)
         for (i = 0; i < RACERS; i++) P_HEAR(c[i], "opened 0 0");
         for (i = 0; i < RACERS; i++) p_tell(c[i], "close");
         for (i = 0; i < RACERS; i++) P_HEAR(c[i], "closed");
-        P_EQ(RACERS, p_rows(path, "status = 'pending'"));
+        T_ROWS(RACERS, path, "status = 'pending'");
         P_EQ(RACERS, t_sql_int(path, "SELECT count(DISTINCT seq) FROM events"));
         P_EQ(RACERS, t_sql_int(path, "SELECT count(DISTINCT id) FROM events"));
         ASSERT_STR_EQ("ok", t_sql_text(path, "PRAGMA integrity_check", buf, sizeof buf));

@@ -243,9 +243,9 @@ static eb_result does(eb_delivery *d, void *user)
 static eb_bus *working(const eb_options *o)
 {
     eb_bus *bus = t_open(o);
-    T_MUST(eb_subscribe(bus, "ok", does, NULL, NULL, NULL) == EB_OK);
-    T_MUST(eb_subscribe(bus, "bad", does, NULL, NULL, NULL) == EB_OK);
-    T_MUST(eb_start(bus) == EB_OK);
+    t_subscribe(bus, "ok", does, NULL);
+    t_subscribe(bus, "bad", does, NULL);
+    T_DO(eb_start(bus));
     return bus;
 }
 
@@ -260,8 +260,8 @@ static void many(eb_bus *bus, const char *type, int n, int64_t delay_ms)
         m[i].type = type;
         m[i].delay_ms = delay_ms;
     }
-    T_MUST(eb_send(bus, m, (size_t)n, NULL) == EB_OK);
-    T_MUST(eb_pump(bus, EB_NONE, NULL) == EB_OK);
+    T_DO(eb_send(bus, m, (size_t)n, NULL));
+    T_DO(eb_pump(bus, EB_NONE, NULL));
 }
 
 /* Ten events through all of their life, one of them dead, one keyed, one with an idempotency key,
@@ -269,19 +269,18 @@ static void many(eb_bus *bus, const char *type, int n, int64_t delay_ms)
 static int64_t ten_events(eb_bus *bus)
 {
     static int round;
-    eb_message m;
+    eb_message m = {0};
     char key[20];
     int i;
     steps(bus);
-    memset(&m, 0, sizeof m);
     snprintf(key, sizeof key, "key-%d", round++);
     for (i = 0; i < 10; i++) {
         m.type = i == 9 ? "bad" : "ok";
         m.ordering_key = i == 8 ? "k" : NULL;
         m.idempotency_key = i == 7 ? key : NULL;
         m.deliver_at_ms = i == 6 ? 1 : 0; /* long ago */
-        T_MUST(eb_send(bus, &m, 1, NULL) == EB_OK);
-        T_MUST(eb_pump(bus, 0, NULL) == EB_OK);
+        T_DO(eb_send(bus, &m, 1, NULL));
+        T_DO(eb_pump(bus, 0, NULL));
     }
     return steps(bus);
 }
@@ -289,12 +288,10 @@ static int64_t ten_events(eb_bus *bus)
 TEST life_of_an_event_costs_the_same_whatever_lies_in_the_file(void)
 {
     t_time t;
-    eb_options o = t_options(t_path("cost"));
+    eb_options o = t_timed(t_path("cost"), &t);
     eb_bus *bus;
     int64_t small;
     int i;
-    o.workers = EB_NONE;
-    o.clock = t_clock(&t);
     o.on_unmatched = EB_UNMATCHED_KEEP;
     bus = working(&o);
     ten_events(bus); /* prepares what is needed */
@@ -320,13 +317,10 @@ TEST life_of_an_event_costs_the_same_whatever_lies_in_the_file(void)
 TEST one_event_is_found_by_its_id_alone(void)
 {
     t_time t;
-    eb_options o = t_options(t_path("by-id"));
-    eb_bus *bus;
+    eb_options o = t_timed(t_path("by-id"), &t);
+    eb_bus *bus = working(&o);
     eb_event_list list;
     eb_id ok, bad;
-    o.workers = EB_NONE;
-    o.clock = t_clock(&t);
-    bus = working(&o);
     many(bus, "ok", 1000, 0);
     many(bus, "bad", 1000, 0);
     T_OK(eb_publish(bus, "ok", NULL, &ok));
@@ -350,18 +344,14 @@ TEST one_event_is_found_by_its_id_alone(void)
 TEST query_by_id_reads_one_row(void)
 {
     t_time t;
-    eb_options o = t_options(t_path("query-id"));
-    eb_bus *bus;
+    eb_options o = t_timed(t_path("query-id"), &t);
+    eb_bus *bus = working(&o);
     eb_event_list list;
-    eb_query q;
+    eb_query q = {0};
     eb_id id;
-    o.workers = EB_NONE;
-    o.clock = t_clock(&t);
-    bus = working(&o);
     many(bus, "bad", 1000, 0);
     T_IS(EB_DEAD, eb_publish(bus, "bad", NULL, &id));
     many(bus, "bad", 1000, 0);
-    memset(&q, 0, sizeof q);
     q.id = id.str;
     q.want_total = 1;
     steps(bus);
@@ -377,12 +367,9 @@ TEST query_by_id_reads_one_row(void)
 TEST purge_costs_what_it_removes(int by_death)
 {
     t_time t;
-    eb_options o = t_options(t_path("purge"));
-    eb_bus *bus;
+    eb_options o = t_timed(t_path("purge"), &t);
+    eb_bus *bus = working(&o);
     int64_t few, all, count;
-    o.workers = EB_NONE;
-    o.clock = t_clock(&t);
-    bus = working(&o);
     many(bus, "bad", 500, 0);
     steps(bus);
     T_OK((by_death ? eb_dlq_purge_dead : eb_dlq_purge)(eb_bus_store(bus), 0, &count));

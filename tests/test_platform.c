@@ -60,15 +60,14 @@ static void fail_at(int n)
 ** file is free for whoever can; a later eb_start works. */
 TEST bus_without_a_thread_does_not_start(void)
 {
-    p_seen seen;
+    t_seen seen = {0};
     eb_options o = t_options(t_path("thread"));
     int n, before;
     eb_bus *bus;
-    memset(&seen, 0, sizeof seen);
     o.workers = WORKERS;
     bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "*", p_record, &seen, NULL, NULL));
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    t_subscribe(bus, "*", t_watch, &seen);
+    t_post(bus, "x", NULL);
     fail_at(WORKERS + 1); /* a sanitizer has a thread of its own once there were others */
     T_IS(EB_ERR_NOMEM, eb_start(bus));
     before = p_threads();
@@ -80,7 +79,7 @@ TEST bus_without_a_thread_does_not_start(void)
         P_EQ(0, p_get(&seen.calls));
     }
     fail_at(0);
-    T_OK(eb_post(bus, "y", NULL, NULL));
+    t_post(bus, "y", NULL);
     T_OK(eb_start(bus));
     T_OK(t_settle(bus));
     P_EQ(2, p_get(&seen.calls));
@@ -109,17 +108,15 @@ TEST successor_of_a_lost_worker_is_made_later(void)
     o.retry.max_retries = EB_NONE;
     p_set(&stuck, 0);
     p_set(&release, 0);
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "*", stuck_handler, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
-    T_OK(eb_post(bus, "stuck", NULL, NULL));
+    bus = t_run_with(&o, "*", stuck_handler, NULL);
+    t_post(bus, "stuck", NULL);
     P_EVENTUALLY(p_get(&stuck));
     fail_at(1);
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    t_post(bus, "x", NULL);
     T_OK(t_settle(bus));
     P_EQ(1, p_get(&failures));
-    P_EQ(1, p_rows(o.path, "status = 'done' AND type = 'x'"));
-    P_EQ(1, p_rows(o.path, "status = 'dlq' AND type = 'stuck'"));
+    T_ROWS(1, o.path, "status = 'done' AND type = 'x'");
+    T_ROWS(1, o.path, "status = 'dlq' AND type = 'stuck'");
     p_set(&release, 1);
     eb_destroy(bus);
     PASS();
@@ -143,7 +140,7 @@ TEST bus_without_a_lock_does_not_open(void)
     }
     P_WITHIN(5, 20, n);
     fail_at(0);
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    t_post(bus, "x", NULL);
     eb_destroy(bus);
     for (n = 1;; n++) {
         fail_at(n);
@@ -172,14 +169,14 @@ TEST other_process_gets_nothing(void)
     eb_store *own = NULL;
     eb_bus *bus = t_open(&o), *other = NULL;
     eb_store *store = eb_bus_store(bus);
-    T_OK(eb_subscribe(bus, "*", p_succeed, NULL, NULL, NULL));
+    t_subscribe(bus, "*", t_succeeds, NULL);
     T_OK(eb_start(bus));
     T_OK(eb_store_open(&own, &o));
     T_OK(eb_publish(bus, "x", NULL, NULL)); /* its worker has looked at all there is, and sleeps */
     other_pid = 1;
     T_IS(EB_ERR_FORK, eb_post(bus, "x", NULL, NULL));
     T_IS(EB_ERR_FORK, eb_publish(bus, "x", NULL, NULL));
-    T_IS(EB_ERR_FORK, eb_subscribe(bus, "*", p_succeed, NULL, NULL, NULL));
+    T_IS(EB_ERR_FORK, eb_subscribe(bus, "*", t_succeeds, NULL, NULL, NULL));
     T_IS(EB_ERR_FORK, eb_drain(bus, 0));
     T_IS(EB_ERR_FORK, eb_shutdown(bus));
     T_IS(EB_ERR_FORK, eb_stats_get(store, &stats));
@@ -187,7 +184,7 @@ TEST other_process_gets_nothing(void)
     eb_store_close(own);
     eb_destroy(bus);
     T_OK(eb_open(&other, &o)); /* one of its own it may have */
-    T_OK(eb_post(other, "y", NULL, NULL));
+    t_post(other, "y", NULL);
     eb_destroy(other);
     other_pid = 0;
     T_OK(eb_publish(bus, "x", NULL, NULL));

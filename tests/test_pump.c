@@ -3,59 +3,6 @@
 #include "test.h"
 #include "proc.h"
 
-/* ---- a started bus on its own clock ---------------------------------------------------------- */
-
-typedef struct seen {
-    t_time *clock;
-    int calls, fail_first, reject;
-    int64_t takes_ms;   /* each call moves the clock */
-    int64_t at_ms[64];  /* when each call began, since T_EPOCH */
-    char payloads[400]; /* of all calls, in order */
-} seen;
-
-static eb_result work(eb_delivery *d, void *user)
-{
-    seen *s = (seen *)user;
-    size_t n = strlen(s->payloads);
-    if (s->calls < 64) s->at_ms[s->calls] = s->clock->now_ms - T_EPOCH;
-    s->calls++;
-    snprintf(s->payloads + n, sizeof s->payloads - n, "%s ", d->event->payload);
-    t_advance(s->clock, s->takes_ms);
-    if (s->reject) return eb_reject(d, "no");
-    return d->attempt <= s->fail_first ? eb_fail(d, "not yet") : EB_OK;
-}
-
-static eb_options pump_options(const char *path, t_time *t)
-{
-    eb_options o = t_options(path);
-    o.workers = EB_NONE;
-    o.clock = t_clock(t);
-    o.retry.base_delay_ms = 1000;
-    o.retry.max_delay_ms = 30000;
-    return o;
-}
-
-/* Opened, one handler for everything, started. */
-static eb_bus *pumped(const char *path, t_time *t, seen *s)
-{
-    eb_options o = pump_options(path, t);
-    eb_bus *bus = t_open(&o);
-    memset(s, 0, sizeof *s);
-    s->clock = t;
-    T_MUST(eb_subscribe(bus, "*", work, s, NULL, NULL) == EB_OK);
-    T_MUST(eb_start(bus) == EB_OK);
-    return bus;
-}
-
-static eb_message message(const char *payload)
-{
-    eb_message m;
-    memset(&m, 0, sizeof m);
-    m.type = "x";
-    m.payload = payload;
-    return m;
-}
-
 /* Posts payloads "1" to "n". */
 static void post(eb_bus *bus, int n)
 {
@@ -63,25 +10,20 @@ static void post(eb_bus *bus, int n)
     int i;
     for (i = 1; i <= n; i++) {
         snprintf(payload, sizeof payload, "%d", i);
-        T_MUST(eb_post(bus, "x", payload, NULL) == EB_OK);
+        t_post(bus, "x", payload);
     }
 }
 
-/* eb_pump is EB_OK and says this about the next time. */
-#define PUMP(budget, next)                                                                         \
-    do {                                                                                           \
-        int64_t p_next = -99;                                                                      \
-        T_OK(eb_pump(bus, (budget), &p_next));                                                     \
-        P_EQ((next), p_next);                                                                      \
-    } while (0)
+/* The bus of every test is called bus. */
+#define PUMP(budget, next) T_PUMP(bus, (budget), (next))
 
 /* ---- what it runs, and when ------------------------------------------------------------------ */
 
 TEST runs_what_is_due_and_then_there_is_nothing(void)
 {
     t_time t;
-    seen s;
-    eb_bus *bus = pumped(t_path("due"), &t, &s);
+    t_seen s;
+    eb_bus *bus = t_run_timed(t_path("due"), &t, &s);
     PUMP(EB_NONE, -1);
     PUMP(0, -1);
     P_EQ(0, s.calls);
@@ -91,7 +33,7 @@ TEST runs_what_is_due_and_then_there_is_nothing(void)
     ASSERT_STR_EQ("1 2 3 ", s.payloads);
     PUMP(EB_NONE, -1);
     P_EQ(3, s.calls);
-    T_OK(eb_post(bus, "x", "4", NULL));
+    t_post(bus, "x", "4");
     T_OK(eb_pump(bus, EB_NONE, NULL)); /* who does not want to know need not */
     P_EQ(4, s.calls);
     P_EQ(0, t.slept_ms); /* eb_pump never sleeps */
@@ -102,17 +44,14 @@ TEST runs_what_is_due_and_then_there_is_nothing(void)
 TEST finds_at_once_what_was_published_before_the_start(void)
 {
     t_time t;
-    seen s;
-    eb_options o = pump_options(t_path("before"), &t);
+    t_seen s = {0};
+    eb_options o = t_timed(t_path("before"), &t);
     eb_bus *bus = t_open(&o);
-    eb_message m = message("later");
-    memset(&s, 0, sizeof s);
-    s.clock = &t;
-    m.payload = "9";
+    eb_message m = t_message("x", "9");
     m.delay_ms = 700;
     T_OK(eb_send(bus, &m, 1, NULL));
     post(bus, 3);
-    T_OK(eb_subscribe(bus, "*", work, &s, NULL, NULL));
+    t_subscribe(bus, "*", t_watch, &s);
     T_OK(eb_start(bus));
     P_EQ(0, s.calls);
     PUMP(EB_NONE, 700);
@@ -126,10 +65,10 @@ TEST budget_of_zero_is_one_event(void)
     enum { N = EB_READY_MAX + 100 }; /* more than are held in memory */
     static eb_message m[N];
     t_time t;
-    seen s;
-    eb_bus *bus = pumped(t_path("zero"), &t, &s);
+    t_seen s;
+    eb_bus *bus = t_run_timed(t_path("zero"), &t, &s);
     int i;
-    for (i = 0; i < N; i++) m[i] = message("1");
+    for (i = 0; i < N; i++) m[i] = t_message("x", "1");
     T_OK(eb_send(bus, m, N, NULL));
     for (i = 1; i <= N; i++) {
         PUMP(0, i < N ? 0 : -1);
@@ -145,14 +84,12 @@ TEST budget_of_zero_is_one_event(void)
 TEST next_is_right_at_the_end_of_every_page(int n)
 {
     t_time t;
-    seen s;
-    eb_options o = pump_options(t_path("page"), &t);
+    t_seen s = {0};
+    eb_options o = t_timed(t_path("page"), &t);
     eb_bus *bus = t_open(&o);
     int i;
-    memset(&s, 0, sizeof s);
-    s.clock = &t;
     post(bus, n);
-    T_OK(eb_subscribe(bus, "*", work, &s, NULL, NULL));
+    t_subscribe(bus, "*", t_watch, &s);
     T_OK(eb_start(bus));
     for (i = 1; i <= n; i++) {
         PUMP(0, i < n ? 0 : -1);
@@ -165,8 +102,8 @@ TEST next_is_right_at_the_end_of_every_page(int n)
 TEST budget_is_the_time_after_which_no_new_event_begins(void)
 {
     t_time t;
-    seen s;
-    eb_bus *bus = pumped(t_path("budget"), &t, &s);
+    t_seen s;
+    eb_bus *bus = t_run_timed(t_path("budget"), &t, &s);
     s.takes_ms = 10;
     post(bus, 20);
     PUMP(25, 0); /* they begin at 0, 10 and 20 */
@@ -214,12 +151,10 @@ TEST no_event_begins_after_a_commit_that_took_the_budget(int takes_ms)
     enum { N = 100 };
     const char *path = t_path("slow-commit");
     t_time t;
-    eb_options o = pump_options(path, &t);
-    eb_bus *bus = t_open(&o);
+    eb_options o = t_timed(path, &t);
+    eb_bus *bus = t_run_with(&o, "*", looks_at_the_budget, &t);
     int64_t next = 0;
     int i, calls = 0;
-    T_OK(eb_subscribe(bus, "*", looks_at_the_budget, &t, NULL, NULL));
-    T_OK(eb_start(bus));
     post(bus, N);
     sqlite3_commit_hook(bus->store.writer.handle, slow_commit, &t);
     commit_ms = takes_ms;
@@ -234,7 +169,7 @@ TEST no_event_begins_after_a_commit_that_took_the_budget(int takes_ms)
     }
     P_EQ(-1, next);
     P_EQ(N, calls);
-    P_EQ(N, p_rows(path, "status = 'done' AND retry_count = 0"));
+    T_ROWS(N, path, "status = 'done' AND retry_count = 0");
     eb_destroy(bus);
     PASS();
 }
@@ -242,7 +177,7 @@ TEST no_event_begins_after_a_commit_that_took_the_budget(int takes_ms)
 /* The budget ends a chain of events that each publish the next. */
 static eb_result begets(eb_delivery *d, void *user)
 {
-    seen *s = (seen *)user;
+    t_seen *s = (t_seen *)user;
     s->calls++;
     t_advance(s->clock, 1);
     return eb_publish(d->bus, "x", NULL, NULL); /* inside a handler: a post */
@@ -251,14 +186,11 @@ static eb_result begets(eb_delivery *d, void *user)
 TEST events_without_end_do_not_hold_the_caller(void)
 {
     t_time t;
-    seen s;
-    eb_options o = pump_options(t_path("chain"), &t);
-    eb_bus *bus = t_open(&o);
-    memset(&s, 0, sizeof s);
+    t_seen s = {0};
+    eb_options o = t_timed(t_path("chain"), &t);
+    eb_bus *bus = t_run_with(&o, "*", begets, &s);
     s.clock = &t;
-    T_OK(eb_subscribe(bus, "*", begets, &s, NULL, NULL));
-    T_OK(eb_start(bus));
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    t_post(bus, "x", NULL);
     PUMP(50, 0);
     P_EQ(50, s.calls);
     PUMP(0, 0);
@@ -270,11 +202,11 @@ TEST events_without_end_do_not_hold_the_caller(void)
 TEST delays_run_at_their_millisecond_and_next_says_when(void)
 {
     t_time t;
-    seen s;
-    eb_bus *bus = pumped(t_path("delays"), &t, &s);
+    t_seen s;
+    eb_bus *bus = t_run_timed(t_path("delays"), &t, &s);
     eb_message m[4];
     int i;
-    for (i = 0; i < 4; i++) m[i] = message("1");
+    for (i = 0; i < 4; i++) m[i] = t_message("x", "1");
     m[0].delay_ms = 500;
     m[1].payload = "2";
     m[1].deliver_at_ms = T_EPOCH + 300;
@@ -294,7 +226,7 @@ TEST delays_run_at_their_millisecond_and_next_says_when(void)
     t_advance(&t, 250); /* late is fine */
     PUMP(EB_NONE, 86400000 - 550);
     ASSERT_STR_EQ("4 2 1 ", s.payloads);
-    T_OK(eb_post(bus, "x", "5", NULL));
+    t_post(bus, "x", "5");
     PUMP(0, 86400000 - 550);
     t_advance(&t, 86400000);
     PUMP(EB_NONE, -1);
@@ -307,9 +239,9 @@ TEST delays_run_at_their_millisecond_and_next_says_when(void)
 TEST next_is_the_earliest_of_all(void)
 {
     t_time t;
-    seen s;
-    eb_bus *bus = pumped(t_path("earliest"), &t, &s);
-    eb_message m = message("1");
+    t_seen s;
+    eb_bus *bus = t_run_timed(t_path("earliest"), &t, &s);
+    eb_message m = t_message("x", "1");
     m.delay_ms = 9000;
     T_OK(eb_send(bus, &m, 1, NULL));
     PUMP(EB_NONE, 9000);
@@ -320,7 +252,7 @@ TEST next_is_the_earliest_of_all(void)
     T_OK(eb_send(bus, &m, 1, NULL));
     PUMP(EB_NONE, 4000);
     s.fail_first = 1;
-    T_OK(eb_post(bus, "x", "2", NULL));
+    t_post(bus, "x", "2");
     PUMP(EB_NONE, 1000); /* its retry */
     s.fail_first = 0;
     t_advance(&t, 1000);
@@ -339,10 +271,10 @@ TEST next_is_the_earliest_of_all(void)
 TEST retries_are_due_by_the_clock(void)
 {
     t_time t;
-    seen s;
-    eb_bus *bus = pumped(t_path("retries"), &t, &s);
+    t_seen s;
+    eb_bus *bus = t_run_timed(t_path("retries"), &t, &s);
     s.fail_first = 99;
-    T_OK(eb_post(bus, "x", "1", NULL));
+    t_post(bus, "x", "1");
     PUMP(EB_NONE, 1000);
     P_EQ(1, s.calls);
     t_advance(&t, 999);
@@ -360,7 +292,7 @@ TEST retries_are_due_by_the_clock(void)
     t_advance(&t, 1);
     PUMP(EB_NONE, -1); /* dead */
     P_EQ(4, s.calls);
-    P_EQ(7000, s.at_ms[3]);
+    P_EQ(7000, s.at_ms[3] - T_EPOCH);
     eb_destroy(bus);
     PASS();
 }
@@ -369,8 +301,8 @@ TEST waits_of_many_events_do_not_disturb_each_other(void)
 {
     enum { N = 10 };
     t_time t;
-    seen s;
-    eb_bus *bus = pumped(t_path("many-waits"), &t, &s);
+    t_seen s;
+    eb_bus *bus = t_run_timed(t_path("many-waits"), &t, &s);
     int i;
     s.fail_first = 1;
     s.takes_ms = 7; /* so that each is due at its own time */
@@ -390,20 +322,17 @@ TEST waits_of_many_events_do_not_disturb_each_other(void)
 
 static eb_result dozes(eb_delivery *d, void *user)
 {
-    seen *s = (seen *)user;
+    t_seen *s = (t_seen *)user;
     return s->calls++ < 2 ? eb_snooze(d, 12345) : EB_OK;
 }
 
 TEST snoozed_event_is_due_by_the_clock(void)
 {
     t_time t;
-    seen s;
-    eb_options o = pump_options(t_path("snooze"), &t);
-    eb_bus *bus = t_open(&o);
-    memset(&s, 0, sizeof s);
-    T_OK(eb_subscribe(bus, "*", dozes, &s, NULL, NULL));
-    T_OK(eb_start(bus));
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    t_seen s = {0};
+    eb_options o = t_timed(t_path("snooze"), &t);
+    eb_bus *bus = t_run_with(&o, "*", dozes, &s);
+    t_post(bus, "x", NULL);
     PUMP(EB_NONE, 12345);
     t_advance(&t, 12344);
     PUMP(EB_NONE, 1);
@@ -421,19 +350,17 @@ TEST snoozed_event_is_due_by_the_clock(void)
 TEST kept_events_are_not_due(void)
 {
     t_time t;
-    seen s;
-    eb_options o = pump_options(t_path("kept"), &t);
+    t_seen s = {0};
+    eb_options o = t_timed(t_path("kept"), &t);
     eb_bus *bus;
     o.on_unmatched = EB_UNMATCHED_KEEP;
     bus = t_open(&o);
-    memset(&s, 0, sizeof s);
-    s.clock = &t;
     T_OK(eb_start(bus));
-    T_OK(eb_post(bus, "x", "1", NULL));
+    t_post(bus, "x", "1");
     PUMP(EB_NONE, -1);
-    T_OK(eb_subscribe(bus, "y", work, &s, NULL, NULL));
+    t_subscribe(bus, "y", t_watch, &s);
     PUMP(EB_NONE, -1);
-    T_OK(eb_subscribe(bus, "x", work, &s, NULL, NULL));
+    t_subscribe(bus, "x", t_watch, &s);
     PUMP(EB_NONE, -1);
     P_EQ(1, s.calls);
     eb_destroy(bus);
@@ -446,17 +373,15 @@ TEST one_event_runs_behind_many_that_nobody_wants(void)
     enum { N = 2000 };
     static eb_message m[N];
     t_time t;
-    seen s;
-    eb_options o = pump_options(t_path("behind"), &t);
+    t_seen s = {0};
+    eb_options o = t_timed(t_path("behind"), &t);
     eb_bus *bus = t_open(&o);
     int64_t next = -99;
     int i;
-    memset(&s, 0, sizeof s);
-    s.clock = &t;
     memset(m, 0, sizeof m);
     for (i = 0; i < N; i++) m[i].type = i < N - 1 ? "unwanted" : "x";
     T_OK(eb_send(bus, m, N, NULL)); /* before the start: they stay */
-    T_OK(eb_subscribe(bus, "x", work, &s, NULL, NULL));
+    t_subscribe(bus, "x", t_watch, &s);
     T_OK(eb_start(bus));
     T_OK(eb_pump(bus, 0, &next));
     P_EQ(1, s.calls);
@@ -468,12 +393,12 @@ TEST one_event_runs_behind_many_that_nobody_wants(void)
 TEST ordering_keys_are_kept_and_next_is_right(void)
 {
     t_time t;
-    seen s;
-    eb_bus *bus = pumped(t_path("keys"), &t, &s);
+    t_seen s;
+    eb_bus *bus = t_run_timed(t_path("keys"), &t, &s);
     eb_message m[3];
     int i;
     for (i = 0; i < 3; i++) {
-        m[i] = message(i == 0 ? "1" : i == 1 ? "2" : "3");
+        m[i] = t_message("x", i == 0 ? "1" : i == 1 ? "2" : "3");
         m[i].ordering_key = "k";
     }
     T_OK(eb_send(bus, m, 1, NULL));
@@ -499,16 +424,16 @@ TEST next_is_known_again_after_a_restart(void)
 {
     const char *path = t_path("restart");
     t_time t, t2;
-    seen s;
-    eb_bus *bus = pumped(path, &t, &s);
-    eb_message m = message("1");
+    t_seen s;
+    eb_bus *bus = t_run_timed(path, &t, &s);
+    eb_message m = t_message("x", "1");
     m.delay_ms = 5000;
     T_OK(eb_send(bus, &m, 1, NULL));
     s.fail_first = 1;
-    T_OK(eb_post(bus, "x", "2", NULL));
+    t_post(bus, "x", "2");
     PUMP(EB_NONE, 1000);
     eb_destroy(bus);
-    bus = pumped(path, &t2, &s); /* the same hour again */
+    bus = t_run_timed(path, &t2, &s); /* the same hour again */
     PUMP(EB_NONE, 1000);
     P_EQ(0, s.calls);
     t_advance(&t2, 1000);
@@ -524,9 +449,9 @@ TEST next_is_known_again_after_a_restart(void)
 TEST wall_clock_may_jump(void)
 {
     t_time t;
-    seen s;
-    eb_bus *bus = pumped(t_path("jump"), &t, &s);
-    eb_message m = message("1");
+    t_seen s;
+    eb_bus *bus = t_run_timed(t_path("jump"), &t, &s);
+    eb_message m = t_message("x", "1");
     m.delay_ms = 1000;
     T_OK(eb_send(bus, &m, 1, NULL));
     t.now_ms -= 3600000; /* an hour back */
@@ -543,9 +468,9 @@ TEST wall_clock_may_jump(void)
 TEST publish_pumps_until_its_own_event_is_over(void)
 {
     t_time t;
-    seen s;
-    eb_bus *bus = pumped(t_path("publish"), &t, &s);
-    eb_message m = message("3");
+    t_seen s;
+    eb_bus *bus = t_run_timed(t_path("publish"), &t, &s);
+    eb_message m = t_message("x", "3");
     m.delay_ms = 3600000;
     post(bus, 2);
     T_OK(eb_send(bus, &m, 1, NULL));
@@ -570,13 +495,13 @@ TEST publish_pumps_until_its_own_event_is_over(void)
 TEST wait_pumps_until_the_event_is_over_or_the_time_is(void)
 {
     t_time t;
-    seen s;
-    eb_bus *bus = pumped(t_path("wait"), &t, &s);
-    eb_message m = message("9");
+    t_seen s;
+    eb_bus *bus = t_run_timed(t_path("wait"), &t, &s);
+    eb_message m = t_message("x", "9");
     eb_id id, now;
     m.delay_ms = 10000;
     T_OK(eb_send(bus, &m, 1, &id));
-    T_OK(eb_post(bus, "x", "1", &now));
+    now = t_post(bus, "x", "1");
     T_OK(eb_wait(bus, now.str, 10)); /* one event takes no time here */
     P_EQ(0, t.slept_ms);
     T_IS(EB_ERR_TIMEOUT, eb_wait(bus, id.str, 4000));
@@ -595,9 +520,9 @@ TEST wait_pumps_until_the_event_is_over_or_the_time_is(void)
 TEST drain_pumps_until_nothing_is_left_or_the_time_is_over(void)
 {
     t_time t;
-    seen s;
-    eb_bus *bus = pumped(t_path("drain"), &t, &s);
-    eb_message m = message("9");
+    t_seen s;
+    eb_bus *bus = t_run_timed(t_path("drain"), &t, &s);
+    eb_message m = t_message("x", "9");
     m.delay_ms = 10000;
     T_OK(eb_drain(bus, 0));
     post(bus, 3);
@@ -609,7 +534,7 @@ TEST drain_pumps_until_nothing_is_left_or_the_time_is_over(void)
     P_EQ(10000, t.slept_ms);
     ASSERT_STR_EQ("1 2 3 9 ", s.payloads);
     s.fail_first = 2;
-    T_OK(eb_post(bus, "x", "5", NULL));
+    t_post(bus, "x", "5");
     T_OK(eb_drain(bus, EB_NONE)); /* retrying ones count */
     P_EQ(13000, t.slept_ms);
     ASSERT_STR_EQ("1 2 3 9 5 5 5 ", s.payloads);
@@ -622,10 +547,9 @@ TEST drain_pumps_until_nothing_is_left_or_the_time_is_over(void)
 TEST timeout_of_zero_only_looks(void)
 {
     t_time t;
-    seen s;
-    eb_bus *bus = pumped(t_path("looks"), &t, &s);
-    eb_id id;
-    T_OK(eb_post(bus, "x", "1", &id));
+    t_seen s;
+    eb_bus *bus = t_run_timed(t_path("looks"), &t, &s);
+    eb_id id = t_post(bus, "x", "1");
     T_IS(EB_ERR_TIMEOUT, eb_drain(bus, 0));
     P_EQ(0, s.calls);
     T_IS(EB_ERR_TIMEOUT, eb_wait(bus, id.str, 0));
@@ -642,15 +566,15 @@ TEST timeout_of_zero_only_looks(void)
 TEST drain_does_not_sleep_for_kept_events(void)
 {
     t_time t;
-    eb_options o = pump_options(t_path("drain-kept"), &t);
+    eb_options o = t_timed(t_path("drain-kept"), &t);
     eb_bus *bus;
     o.on_unmatched = EB_UNMATCHED_KEEP;
     bus = t_open(&o);
-    T_OK(eb_post(bus, "x", "1", NULL)); /* found on disk */
+    t_post(bus, "x", "1"); /* found on disk */
     T_OK(eb_start(bus));
     T_OK(eb_drain(bus, 60000));
     P_EQ(0, t.slept_ms);
-    T_OK(eb_post(bus, "x", "2", NULL));
+    t_post(bus, "x", "2");
     T_OK(eb_drain(bus, EB_NONE));
     P_EQ(0, t.slept_ms);
     eb_destroy(bus);
@@ -661,16 +585,16 @@ TEST pump_finds_what_others_committed(void)
 {
     const char *path = t_path("others");
     t_time t, t2;
-    seen s;
-    eb_bus *bus = pumped(path, &t, &s), *other;
-    eb_options o = pump_options(path, &t2);
+    t_seen s;
+    eb_bus *bus = t_run_timed(path, &t, &s), *other;
+    eb_options o = t_timed(path, &t2);
     eb_store *store = NULL;
-    eb_message m = message("2");
+    eb_message m = t_message("x", "2");
     eb_id id;
     other = t_open(&o); /* publishes beside the one that dispatches */
     T_OK(eb_store_open(&store, &o));
     PUMP(EB_NONE, -1);
-    T_OK(eb_post(other, "x", "1", NULL));
+    t_post(other, "x", "1");
     m.delay_ms = 800;
     T_OK(eb_send(other, &m, 1, NULL));
     PUMP(EB_NONE, 800);
@@ -694,7 +618,7 @@ TEST pump_finds_what_others_committed(void)
 TEST arguments_and_states_are_checked(void)
 {
     t_time t;
-    eb_options o = pump_options(t_path("states"), &t);
+    eb_options o = t_timed(t_path("states"), &t);
     eb_bus *bus = t_open(&o);
     int64_t next = 5;
     T_IS(EB_ERR_STATE, eb_pump(bus, EB_NONE, &next)); /* not started */
@@ -749,14 +673,12 @@ static eb_result tries_everything(eb_delivery *d, void *user)
 TEST inside_a_handler_there_is_no_pumping(void)
 {
     t_time t;
-    eb_options o = pump_options(t_path("inside"), &t);
-    eb_bus *bus = t_open(&o);
+    eb_options o = t_timed(t_path("inside"), &t);
+    eb_bus *bus = t_run_with(&o, "*", tries_everything, NULL);
     int way;
-    T_OK(eb_subscribe(bus, "*", tries_everything, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
     for (way = 0; way < 3; way++) { /* whoever pumps */
         memset(&inside, 0, sizeof inside);
-        if (way < 2) T_OK(eb_post(bus, "x", NULL, NULL));
+        if (way < 2) t_post(bus, "x", NULL);
         if (way == 0) PUMP(EB_NONE, -1);
         if (way == 1) T_OK(eb_drain(bus, EB_NONE));
         if (way == 2) T_OK(eb_publish(bus, "x", NULL, NULL));
@@ -788,19 +710,17 @@ static void logger_tries_everything(const eb_log_entry *e, void *user)
 TEST inside_the_logger_there_is_no_pumping(int on_unmatched, int how)
 {
     t_time t;
-    seen s;
-    eb_options o = pump_options(t_path("logger"), &t);
-    eb_message m = message(NULL);
+    t_seen s = {0};
+    eb_options o = t_timed(t_path("logger"), &t);
+    eb_message m = t_message("x", NULL);
     eb_bus *bus;
     o.on_unmatched = on_unmatched;
     o.logger.func = logger_tries_everything;
     bus = speaking = t_open(&o);
-    memset(&s, 0, sizeof s);
     memset(&inside, 0, sizeof inside);
-    s.clock = &t;
-    T_OK(eb_subscribe(bus, "good", work, &s, NULL, NULL));
+    t_subscribe(bus, "good", t_watch, &s);
     T_OK(eb_start(bus));
-    T_OK(eb_post(bus, "good", "1", NULL));
+    t_post(bus, "good", "1");
     m.type = "nobody";
     m.delay_ms = how == 1 ? 10 : 0;
     if (how == 2) T_IS(on_unmatched == EB_UNMATCHED_DLQ ? EB_DEAD : EB_OK,
@@ -818,7 +738,7 @@ TEST inside_the_logger_there_is_no_pumping(int on_unmatched, int how)
     if (how == 0) P_EQ(0, s.calls); /* nobody has pumped */
     T_OK(eb_drain(bus, EB_NONE));
     P_EQ(2, s.calls);
-    P_EQ(EB_DONE, t_status(eb_bus_store(bus), inside.id.str));
+    T_STATUS(EB_DONE, bus, inside.id);
     eb_destroy(bus);
     PASS();
 }
@@ -840,7 +760,7 @@ static eb_result holds(eb_delivery *d, void *user)
 
 static void *pumps(void *arg)
 {
-    T_MUST(eb_pump((eb_bus *)arg, EB_NONE, NULL) == EB_OK);
+    T_DO(eb_pump((eb_bus *)arg, EB_NONE, NULL));
     return NULL;
 }
 
@@ -852,30 +772,27 @@ TEST second_thread_is_refused_and_may_pump_afterwards(void)
     eb_bus *bus;
     eb_id id;
     int64_t next = 7;
-    char msg[200];
     memset(&held, 0, sizeof held);
     o.workers = EB_NONE;
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "*", holds, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
-    T_OK(eb_post(bus, "x", NULL, &id));
+    bus = t_run_with(&o, "*", holds, NULL);
+    id = t_post(bus, "x", NULL);
     thread = p_go(pumps, bus);
     P_EVENTUALLY(p_get(&held.inside));
     T_IS(EB_ERR_STATE, eb_pump(bus, EB_NONE, &next));
     P_EQ(-1, next);
-    ASSERT(eb_errmsg(msg, sizeof msg) > 0 && strstr(msg, "thread") != NULL);
+    T_SAYS("thread");
     T_IS(EB_ERR_STATE, eb_wait(bus, id.str, EB_NONE));
     T_IS(EB_ERR_STATE, eb_drain(bus, EB_NONE));
     T_IS(EB_ERR_STATE, eb_publish(bus, "x", NULL, NULL));
     P_EQ(1, t_stored(path)); /* refused means not stored */
-    T_OK(eb_post(bus, "x", NULL, NULL)); /* needs nobody's turn */
+    t_post(bus, "x", NULL); /* needs nobody's turn */
     p_set(&held.release, 1);
     p_join(thread);
     T_OK(eb_pump(bus, EB_NONE, &next)); /* another thread than before: one at a time */
     P_EQ(-1, next);
     T_OK(eb_publish(bus, "x", NULL, NULL));
     P_EQ(3, p_get(&held.calls));
-    P_EQ(3, p_rows(path, "status = 'done'"));
+    T_ROWS(3, path, "status = 'done'");
     eb_destroy(bus);
     PASS();
 }
@@ -891,7 +808,7 @@ static struct {
 static eb_result spies(eb_delivery *d, void *user)
 {
     (void)user;
-    spied.processing = p_rows(spied.path, "status = 'processing'");
+    spied.processing = t_rows(spied.path, "status = 'processing'");
     spied.claimed_attempts = t_sql_int(spied.path, "SELECT attempts FROM deliveries");
     return strcmp(d->event->payload, "\"bad\"") == 0 ? eb_reject(d, "bad")
            : strcmp(d->event->payload, "\"later\"") == 0 ? eb_fail(d, "later")
@@ -903,33 +820,32 @@ TEST every_outcome_is_committed_when_the_call_returns(void)
 {
     const char *path = t_path("committed");
     t_time t;
-    eb_options o = pump_options(path, &t);
-    eb_bus *bus = t_open(&o);
+    eb_options o = t_timed(path, &t);
+    eb_bus *bus;
     eb_id id;
     spied.path = path;
-    T_OK(eb_subscribe(bus, "*", spies, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
-    T_OK(eb_post(bus, "x", "\"good\"", NULL));
-    P_EQ(1, p_rows(path, "status = 'pending'"));
+    bus = t_run_with(&o, "*", spies, NULL);
+    t_post(bus, "x", "\"good\"");
+    T_ROWS(1, path, "status = 'pending'");
     PUMP(0, -1);
     P_EQ(1, spied.processing);       /* while its handler ran */
     P_EQ(1, spied.claimed_attempts); /* counted before, in case the handler ends the process */
-    P_EQ(1, p_rows(path, "status = 'done'"));
+    T_ROWS(1, path, "status = 'done'");
     P_EQ(0, t_sql_int(path, "SELECT count(*) FROM deliveries"));
-    T_OK(eb_post(bus, "x", "\"bad\"", NULL));
+    t_post(bus, "x", "\"bad\"");
     PUMP(0, -1);
-    P_EQ(1, p_rows(path, "status = 'dlq' AND retry_count = 1"));
-    T_OK(eb_post(bus, "x", "\"later\"", &id));
+    T_ROWS(1, path, "status = 'dlq' AND retry_count = 1");
+    id = t_post(bus, "x", "\"later\"");
     PUMP(0, 1000);
-    P_EQ(1, p_rows(path, "status = 'processing' AND retry_count = 1 AND last_error IS NOT NULL"));
+    T_ROWS(1, path, "status = 'processing' AND retry_count = 1 AND last_error IS NOT NULL");
     P_EQ(T_EPOCH + 1000, t_sql_int(path, "SELECT due_ms FROM deliveries"));
     T_IS(EB_DEAD, eb_wait(bus, id.str, EB_NONE));
-    P_EQ(1, p_rows(path, "status = 'dlq' AND retry_count = 4"));
+    T_ROWS(1, path, "status = 'dlq' AND retry_count = 4");
     T_OK(eb_publish(bus, "x", "\"good\"", NULL));
-    P_EQ(2, p_rows(path, "status = 'done'"));
-    T_OK(eb_post(bus, "x", "\"good\"", NULL));
+    T_ROWS(2, path, "status = 'done'");
+    t_post(bus, "x", "\"good\"");
     T_OK(eb_drain(bus, EB_NONE));
-    P_EQ(3, p_rows(path, "status = 'done'"));
+    T_ROWS(3, path, "status = 'done'");
     P_EQ(0, t_sql_int(path, "SELECT count(*) FROM deliveries"));
     eb_destroy(bus);
     PASS();
@@ -941,8 +857,8 @@ TEST budget_that_ends_within_a_batch_leaves_a_true_file(void)
     enum { N = 200 };
     const char *path = t_path("batch");
     t_time t;
-    seen s;
-    eb_bus *bus = pumped(path, &t, &s);
+    t_seen s;
+    eb_bus *bus = t_run_timed(path, &t, &s);
     int64_t next = 0;
     int ran = 0;
     post(bus, N);
@@ -951,8 +867,8 @@ TEST budget_that_ends_within_a_batch_leaves_a_true_file(void)
         T_OK(eb_pump(bus, 7, &next));
         ran += N - ran < 7 ? N - ran : 7;
         P_EQ(ran, s.calls);
-        P_EQ(ran, p_rows(path, "status = 'done'"));
-        P_EQ(N - ran, p_rows(path, "status IN ('pending', 'processing')"));
+        T_ROWS(ran, path, "status = 'done'");
+        T_ROWS(N - ran, path, "status IN ('pending', 'processing')");
         P_EQ(ran < N ? 0 : -1, next);
     }
     eb_destroy(bus);
@@ -972,17 +888,17 @@ static eb_result counts_threads(eb_delivery *d, void *user)
 TEST no_thread_is_ever_created(void)
 {
     t_time t;
-    eb_options o = pump_options(t_path("threads"), &t);
+    eb_options o = t_timed(t_path("threads"), &t);
     int before = p_threads();
     eb_bus *bus = t_open(&o);
     P_EQ(before, p_threads());
-    T_OK(eb_subscribe(bus, "*", counts_threads, NULL, NULL, NULL));
+    t_subscribe(bus, "*", counts_threads, NULL);
     T_OK(eb_start(bus));
     P_EQ(before, p_threads());
     threads_inside = -1;
     T_OK(eb_publish(bus, "x", NULL, NULL));
     P_EQ(before, threads_inside);
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    t_post(bus, "x", NULL);
     PUMP(EB_NONE, -1);
     T_OK(eb_drain(bus, 1000));
     P_EQ(before, p_threads());
@@ -1005,19 +921,15 @@ TEST locked_file_puts_the_work_off(void)
 {
     const char *path = t_path("locked");
     t_time t;
-    seen s;
-    eb_options o = pump_options(path, &t);
+    t_seen s = {0};
+    eb_options o = t_timed(path, &t);
     eb_bus *bus;
     sqlite3 *db = NULL;
     int64_t next = -99;
     o.busy_timeout_ms = EB_NONE;
-    bus = t_open(&o);
-    memset(&s, 0, sizeof s);
-    s.clock = &t;
-    T_OK(eb_subscribe(bus, "*", work, &s, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run_with(&o, "*", t_watch, &s);
     PUMP(EB_NONE, -1);
-    T_OK(eb_post(bus, "x", "1", NULL));
+    t_post(bus, "x", "1");
     T_MUST(sqlite3_open(path, &db) == SQLITE_OK);
     T_MUST(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL) == SQLITE_OK);
     eb_pump(bus, EB_NONE, &next);

@@ -15,8 +15,7 @@ static eb_result count(eb_delivery *d, void *user)
 
 static eb_message keyed(const char *type, const char *key)
 {
-    eb_message m;
-    memset(&m, 0, sizeof m);
+    eb_message m = {0};
     m.type = type;
     m.ordering_key = key;
     return m;
@@ -24,9 +23,7 @@ static eb_message keyed(const char *type, const char *key)
 
 static eb_bus *pumped(const char *path, t_time *t, int on_unmatched)
 {
-    eb_options o = t_options(path);
-    o.workers = EB_NONE;
-    o.clock = t_clock(t);
+    eb_options o = t_timed(path, t);
     o.on_unmatched = on_unmatched;
     o.retry.base_delay_ms = o.retry.max_delay_ms = 1000;
     calls = failing = 0;
@@ -40,13 +37,12 @@ TEST unmatched_event_passes_its_ordering_key_on(int policy)
     t_time t;
     eb_message m[3];
     eb_id sub;
-    int64_t next;
     eb_bus *bus = pumped(t_path("key-unmatched"), &t, policy);
     m[0] = keyed("a", "k");
     m[1] = keyed("b", "k");
     m[2] = keyed("a", "k");
     failing = 1;
-    T_OK(eb_subscribe(bus, "a", count, NULL, NULL, NULL));
+    t_subscribe(bus, "a", count, NULL);
     T_OK(eb_subscribe(bus, "b", count, NULL, NULL, &sub));
     T_OK(eb_start(bus));
     T_OK(eb_send(bus, m, 3, NULL));
@@ -54,9 +50,8 @@ TEST unmatched_event_passes_its_ordering_key_on(int policy)
     ASSERT_EQ(1, calls);
     T_OK(eb_unsubscribe(bus, sub.str));
     t_advance(&t, 1000);
-    T_OK(eb_pump(bus, EB_NONE, &next));
+    T_PUMP(bus, EB_NONE, -1);
     ASSERT_EQ(3, calls);
-    ASSERT_EQ(-1, next);
     eb_destroy(bus);
     PASS();
 }
@@ -68,18 +63,18 @@ TEST old_copy_of_a_moved_event_ends_nothing(int policy)
     t_time t;
     const char *path = t_path("moved-copy");
     eb_bus *bus = pumped(path, &t, policy);
-    eb_id sub, first, second;
+    eb_id sub, second;
     T_OK(eb_subscribe(bus, "a", count, NULL, NULL, &sub));
     T_OK(eb_start(bus));
     T_OK(eb_pump(bus, EB_NONE, NULL)); /* the file is known to be empty: what comes now is ready */
-    T_OK(eb_post(bus, "a", NULL, &first));
-    T_OK(eb_post(bus, "a", NULL, &second));
+    t_post(bus, "a", NULL);
+    second = t_post(bus, "a", NULL);
     T_OK(eb_dlq_move(eb_bus_store(bus), second.str, "operator"));
     T_OK(eb_unsubscribe(bus, sub.str));
     T_OK(eb_pump(bus, EB_NONE, NULL));
-    ASSERT_EQ(EB_DLQ, t_status(eb_bus_store(bus), second.str));
+    T_STATUS(EB_DLQ, bus, second);
     eb_destroy(bus);
-    ASSERT_EQ(1, t_sql_int(path, "SELECT count(*) FROM events WHERE seq = 2"));
+    T_ROWS(1, path, "seq = 2");
     ASSERT_EQ(0, t_sql_int(path, "SELECT count(*) FROM finished WHERE seq = 2"));
     PASS();
 }
@@ -127,8 +122,8 @@ TEST backlog_of_big_events_stays_within_the_memory_limit(int kib)
     o.allocator.user = &m;
     calls = failing = 0;
     bus = t_open(&o);
-    for (i = 0; i < n; i++) T_OK(eb_post(bus, "a", payload, NULL));
-    T_OK(eb_subscribe(bus, "a", count, NULL, NULL, NULL));
+    for (i = 0; i < n; i++) t_post(bus, "a", payload);
+    t_subscribe(bus, "a", count, NULL);
     T_OK(eb_start(bus));
     m.most = m.now;
     T_OK(eb_drain(bus, EB_NONE));
@@ -150,10 +145,8 @@ TEST stopped_bus_does_not_revoke_the_claims_of_the_next(void)
     one = t_open(&o);
     T_OK(eb_start(one));
     T_OK(eb_shutdown(one));
-    two = t_open(&o);
-    T_OK(eb_subscribe(two, "a", count, NULL, NULL, NULL));
-    T_OK(eb_start(two));
-    T_OK(eb_post(two, "a", NULL, NULL));
+    two = t_run_with(&o, "a", count, NULL);
+    t_post(two, "a", NULL);
     ASSERT_EQ(SQLITE_OK,
               t_sql(path, "UPDATE deliveries SET status='processing',token=77", NULL, 0));
     one->store.must_reopen = 1; /* as after a failed write */
@@ -190,10 +183,10 @@ TEST next_of_a_key_is_not_overtaken_by_a_newer_one(int others_before)
     eb_message m = keyed("a", "k");
     eb_bus *bus = pumped(t_path("overtake"), &t, EB_UNMATCHED_KEEP);
     int i;
-    T_OK(eb_subscribe(bus, "a", write_down, NULL, NULL, NULL));
+    t_subscribe(bus, "a", write_down, NULL);
     T_OK(eb_start(bus));
     for (i = 0; i < others_before; i++) {
-        T_OK(eb_post(bus, "a", "\"x\"", NULL));
+        t_post(bus, "a", "\"x\"");
         T_OK(eb_pump(bus, 0, NULL));
     }
     order[0] = 0;
@@ -212,13 +205,13 @@ TEST next_of_a_key_is_not_overtaken_by_a_newer_one(int others_before)
 
 static void *subscribe_b(void *bus)
 {
-    T_MUST(eb_subscribe((eb_bus *)bus, "b", count, NULL, NULL, NULL) == EB_OK);
+    t_subscribe((eb_bus *)bus, "b", count, NULL);
     return NULL;
 }
 
 static void *post_a(void *bus)
 {
-    T_MUST(eb_post((eb_bus *)bus, "a", NULL, NULL) == EB_OK);
+    t_post((eb_bus *)bus, "a", NULL);
     return NULL;
 }
 
@@ -233,8 +226,8 @@ TEST subscription_gets_what_waited_for_it_beside_a_publish(void)
     o.workers = 1;
     calls = failing = 0;
     bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "a", count, NULL, NULL, NULL));
-    T_OK(eb_post(bus, "b", NULL, NULL));
+    t_subscribe(bus, "a", count, NULL);
+    t_post(bus, "b", NULL);
     T_OK(eb_start(bus));
     T_OK(eb_publish(bus, "a", NULL, NULL));
     ebi_writer_enter(&bus->store);
@@ -261,9 +254,7 @@ TEST claim_does_not_overlook_what_was_published_meanwhile(void)
     o.workers = 1;
     o.idle_poll_ms = EB_NONE;
     calls = failing = 0;
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "a", count, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run_with(&o, "a", count, NULL);
     T_OK(eb_publish(bus, "a", NULL, NULL));
     ebi_writer_enter(&bus->store);
     ebi_store_lock(&bus->store);
@@ -297,12 +288,6 @@ static void *publish_a(void *bus)
     return NULL;
 }
 
-static eb_result pass(eb_delivery *d, void *user)
-{
-    (void)d, (void)user;
-    return EB_OK;
-}
-
 /* A publish and, behind it in the same commit, a claim that reads the file: it finds the event
 ** there, and the copy that the publisher made must not be a second one, or it runs at once when the
 ** first has failed and should wait. */
@@ -316,8 +301,8 @@ TEST event_claimed_in_the_commit_that_stores_it_is_there_once(void)
     o.retry.base_delay_ms = o.retry.max_delay_ms = 3600 * 1000;
     calls = failing = 0;
     bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "a", fail_once, NULL, NULL, NULL));
-    T_OK(eb_subscribe(bus, "b", pass, NULL, NULL, NULL));
+    t_subscribe(bus, "a", fail_once, NULL);
+    t_subscribe(bus, "b", t_succeeds, NULL);
     T_OK(eb_start(bus));
     T_OK(eb_publish(bus, "b", NULL, NULL));
     ebi_writer_enter(&bus->store);
@@ -333,7 +318,7 @@ TEST event_claimed_in_the_commit_that_stores_it_is_there_once(void)
     while (t_queued(bus) < 2) sched_yield();
     ebi_writer_leave(&bus->store);
     do {
-        T_OK(eb_stats_get(eb_bus_store(bus), &stats));
+        stats = t_stats(bus);
     } while (stats.failed_attempts == 0);
     ebi_store_lock(&bus->store);
     bus->crew.idle += 1000;
@@ -368,12 +353,10 @@ TEST stuck_handlers_of_many_subscriptions_stop_no_other(void)
     o.retry.max_retries = EB_NONE;
     o.shutdown_timeout_ms = 20000;
     calls = failing = 0;
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "a", count, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run_with(&o, "a", count, NULL);
     for (i = 0; i < STUCK; i++) {
         snprintf(type, sizeof type, "stuck.%d", i);
-        T_OK(eb_subscribe(bus, type, stuck, NULL, NULL, NULL));
+        t_subscribe(bus, type, stuck, NULL);
         T_IS(EB_DEAD, eb_publish(bus, type, NULL, NULL));
     }
     T_OK(eb_publish(bus, "a", NULL, NULL));
@@ -392,13 +375,13 @@ TEST due_row_without_an_event_does_not_make_it_spin(void)
     t_time t;
     int64_t next;
     eb_bus *bus = pumped(path, &t, EB_UNMATCHED_KEEP);
-    T_OK(eb_subscribe(bus, "a", count, NULL, NULL, NULL));
+    t_subscribe(bus, "a", count, NULL);
     T_OK(eb_start(bus));
     ASSERT_EQ(SQLITE_OK, t_sql(path, "INSERT INTO deliveries(seq,status,due_ms)"
                                      " VALUES(1000000,'pending',1)", NULL, 0));
     T_OK(eb_pump(bus, EB_NONE, &next));
     ASSERT(next > 0);
-    T_OK(eb_post(bus, "a", NULL, NULL));
+    t_post(bus, "a", NULL);
     t_advance(&t, next);
     T_OK(eb_pump(bus, EB_NONE, &next));
     ASSERT_EQ(1, calls);

@@ -39,11 +39,9 @@ static eb_result provoke_EB_DUPLICATE(void)
 {
     eb_options o = options("duplicate");
     eb_bus *bus = t_open(&o);
-    eb_message m;
-    memset(&m, 0, sizeof m);
-    m.type = "x";
+    eb_message m = t_message("x", NULL);
     m.idempotency_key = "k";
-    T_MUST(eb_send(bus, &m, 1, NULL) == EB_OK);
+    T_DO(eb_send(bus, &m, 1, NULL));
     return end(bus, eb_send(bus, &m, 1, NULL));
 }
 
@@ -57,9 +55,7 @@ static eb_result rejects(eb_delivery *d, void *user)
 static eb_result provoke_EB_DEAD(void)
 {
     eb_options o = options("dead");
-    eb_bus *bus = t_open(&o);
-    T_MUST(eb_subscribe(bus, "*", rejects, NULL, NULL, NULL) == EB_OK);
-    T_MUST(eb_start(bus) == EB_OK);
+    eb_bus *bus = t_run_with(&o, "*", rejects, NULL);
     return end(bus, eb_publish(bus, "x", NULL, NULL));
 }
 
@@ -70,10 +66,8 @@ static eb_result provoke_EB_EMPTY(void) { return EB_EMPTY; }
 static eb_result provoke_EB_FAILED(void)
 {
     eb_options o = options("failed");
-    eb_bus *bus = t_open(&o);
     eb_result rc = EB_OK;
-    T_MUST(eb_subscribe(bus, "*", rejects, &rc, NULL, NULL) == EB_OK);
-    T_MUST(eb_start(bus) == EB_OK);
+    eb_bus *bus = t_run_with(&o, "*", rejects, &rc);
     T_MUST(eb_publish(bus, "x", NULL, NULL) == EB_DEAD);
     return end(bus, rc);
 }
@@ -108,7 +102,7 @@ static eb_result provoke_EB_ERR_SHUTDOWN(void)
 {
     eb_options o = options("shutdown");
     eb_bus *bus = t_open(&o);
-    T_MUST(eb_shutdown(bus) == EB_OK);
+    T_DO(eb_shutdown(bus));
     expect("shut");
     return end(bus, eb_post(bus, "x", NULL, NULL));
 }
@@ -126,7 +120,7 @@ static eb_result provoke_EB_ERR_STATE(void)
 {
     eb_options o = options("state");
     eb_bus *bus = t_open(&o);
-    T_MUST(eb_start(bus) == EB_OK);
+    T_DO(eb_start(bus));
     expect("started");
     return end(bus, eb_start(bus));
 }
@@ -148,9 +142,7 @@ static eb_result provoke_EB_ERR_STALE(void)
     o.clock = t_clock(&now);
     o.handler_timeout_ms = 30000;
     o.retry.max_retries = EB_NONE;
-    bus = t_open(&o);
-    T_MUST(eb_subscribe(bus, "*", is_late, &rc, NULL, NULL) == EB_OK);
-    T_MUST(eb_start(bus) == EB_OK);
+    bus = t_run_with(&o, "*", is_late, &rc);
     T_MUST(eb_publish(bus, "x", NULL, NULL) == EB_DEAD);
     expect("timed out");
     return end(bus, rc);
@@ -160,8 +152,7 @@ static eb_result provoke_EB_ERR_TIMEOUT(void)
 {
     eb_options o = options("timeout");
     eb_bus *bus = t_open(&o);
-    eb_id id;
-    T_MUST(eb_post(bus, "x", NULL, &id) == EB_OK);
+    eb_id id = t_post(bus, "x", NULL);
     expect(id.str);
     return end(bus, eb_wait(bus, id.str, 0)); /* nobody dispatches */
 }
@@ -187,7 +178,7 @@ static eb_result provoke_EB_ERR_OWNED(void)
     eb_options o = options("owned");
     eb_bus *bus = t_open(&o), *other = t_open(&o);
     eb_result rc;
-    T_MUST(eb_start(bus) == EB_OK);
+    T_DO(eb_start(bus));
     rc = eb_start(other);
     expect(o.path);
     eb_destroy(other);
@@ -200,7 +191,7 @@ static eb_result provoke_EB_ERR_FULL(void)
     eb_bus *bus;
     o.max_pending = 1;
     bus = t_open(&o);
-    T_MUST(eb_post(bus, "x", NULL, NULL) == EB_OK);
+    t_post(bus, "x", NULL);
     expect("max_pending");
     return end(bus, eb_post(bus, "x", NULL, NULL));
 }
@@ -244,7 +235,7 @@ static eb_result provoke_EB_ERR_UNKNOWN(void)
     o.vfs = "bad-sync";
     o.durability = EB_DURABLE_FULL;
     bus = t_open(&o);
-    T_MUST(eb_post(bus, "x", NULL, NULL) == EB_OK);
+    t_post(bus, "x", NULL);
     sync_fails = 1;
     rc = eb_post(bus, "x", NULL, NULL);
     sync_fails = 0;
@@ -540,7 +531,7 @@ TEST success_leaves_the_message_alone(void)
     T_IS(EB_ERR_NOT_FOUND, eb_unsubscribe(bus, "nobody"));
     eb_errmsg(first, sizeof first);
     ASSERT(strstr(first, "nobody"));
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    t_post(bus, "x", NULL);
     eb_errmsg(second, sizeof second);
     ASSERT_STR_EQ(first, second);
     T_IS(EB_ERR_PAYLOAD, eb_post(bus, "x", "{", NULL)); /* the next failure replaces it, */

@@ -1,7 +1,7 @@
 /* test_shutdown.c - ending a bus: in every order, with handlers that run, hang or call back. */
 #include "proc.h"
 
-static p_seen seen;
+static t_seen seen;
 
 /* ---- every order and number ------------------------------------------------------------------ */
 
@@ -9,12 +9,11 @@ static p_seen seen;
 TEST any_sequence_of_calls_ends_well(const char *calls)
 {
     const char *path = t_path("order"), *c;
-    eb_options o = t_options(path);
     int started = 0, down = 0, posted = 0;
     eb_bus *bus;
     memset(&seen, 0, sizeof seen);
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "*", p_record, &seen, NULL, NULL));
+    bus = t_bus(path);
+    t_subscribe(bus, "*", t_watch, &seen);
     for (c = calls; *c; c++) {
         if (*c == 's') {
             T_IS(down ? EB_ERR_SHUTDOWN : started ? EB_ERR_STATE : EB_OK, eb_start(bus));
@@ -31,13 +30,11 @@ TEST any_sequence_of_calls_ends_well(const char *calls)
     P_EQ(posted, t_stored(path));
 
     /* Whatever was posted and not handled is handled by the next one. */
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "*", p_record, &seen, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run(path, "*", t_watch, &seen);
     T_OK(t_settle(bus));
     eb_destroy(bus);
     P_EQ(posted, p_get(&seen.calls));
-    P_EQ(posted, p_rows(path, "status = 'done' AND retry_count = 0"));
+    T_ROWS(posted, path, "status = 'done' AND retry_count = 0");
     PASS();
 }
 
@@ -52,22 +49,21 @@ TEST null_is_no_bus(void)
 TEST closed_bus_takes_nothing_new(void)
 {
     const char *path = t_path("closed");
-    eb_options o = t_options(path);
     eb_message m[2];
     eb_id id, sub, ids[2];
     int64_t begin;
-    eb_bus *bus = t_open(&o);
+    eb_bus *bus = t_bus(path);
     memset(m, 0, sizeof m);
     memset(&seen, 0, sizeof seen);
     m[0].type = m[1].type = "x";
-    T_OK(eb_subscribe(bus, "*", p_record, &seen, NULL, &sub));
+    T_OK(eb_subscribe(bus, "*", t_watch, &seen, NULL, &sub));
     T_OK(eb_start(bus));
     T_OK(eb_publish(bus, "before", NULL, &id));
     T_OK(eb_shutdown(bus));
     T_IS(EB_ERR_SHUTDOWN, eb_publish(bus, "x", NULL, NULL));
     T_IS(EB_ERR_SHUTDOWN, eb_post(bus, "x", NULL, NULL));
     T_IS(EB_ERR_SHUTDOWN, eb_send(bus, m, 2, ids));
-    T_IS(EB_ERR_SHUTDOWN, eb_subscribe(bus, "*", p_record, &seen, NULL, NULL));
+    T_IS(EB_ERR_SHUTDOWN, eb_subscribe(bus, "*", t_watch, &seen, NULL, NULL));
     T_IS(EB_ERR_SHUTDOWN, eb_start(bus));
     begin = p_ms(); /* these have no promised result, but nothing to wait for either */
     eb_wake(bus);
@@ -83,23 +79,16 @@ TEST closed_bus_takes_nothing_new(void)
     PASS();
 }
 
-static eb_result rejects(eb_delivery *d, void *user)
-{
-    (void)user;
-    return eb_reject(d, "no use");
-}
-
 TEST inspector_works_after_shutdown(void)
 {
     const char *path = t_path("inspect");
-    eb_options o = t_options(path);
     eb_event_list list;
     eb_stats stats;
     eb_store *store;
     eb_id dead, good;
-    eb_bus *bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "bad", rejects, NULL, NULL, NULL));
-    T_OK(eb_subscribe(bus, "good", p_record, &seen, NULL, NULL));
+    eb_bus *bus = t_bus(path);
+    t_subscribe(bus, "bad", t_rejects, NULL);
+    t_subscribe(bus, "good", t_watch, &seen);
     T_OK(eb_start(bus));
     T_IS(EB_DEAD, eb_publish(bus, "bad", "[1]", &dead));
     T_OK(eb_publish(bus, "good", "[2]", &good));
@@ -168,20 +157,18 @@ static void *publishes(void *bus)
 TEST shutdown_waits_for_the_running_handler(void)
 {
     const char *path = t_path("waits");
-    eb_options o = t_options(path);
-    eb_bus *bus = t_open(&o);
+    eb_bus *bus;
     pthread_t publisher;
     memset(&slow, 0, sizeof slow);
     memset(&publish_id, 0, sizeof publish_id);
     publish_result = EB_RESULT_LAST_;
-    T_OK(eb_subscribe(bus, "slow", until_cancelled, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run(path, "slow", until_cancelled, NULL);
     publisher = p_go(publishes, bus); /* pump driver: the handler runs on this thread */
     P_EVENTUALLY(p_get(&slow.entered));
     T_OK(eb_shutdown(bus));
     P_EQ(1, p_get(&slow.finished));
     P_EQ(EB_ERR_SHUTDOWN, p_get(&slow.posted));
-    P_EQ(1, p_rows(path, "status = 'done' AND retry_count = 0"));
+    T_ROWS(1, path, "status = 'done' AND retry_count = 0");
     p_join(publisher);
     ASSERT(publish_result == EB_OK || publish_result == EB_ERR_SHUTDOWN);
     eb_destroy(bus);
@@ -193,16 +180,14 @@ TEST shutdown_waits_for_the_running_handler(void)
 TEST destroy_alone_waits_for_the_running_handler_too(void)
 {
     const char *path = t_path("destroy-waits");
-    eb_options o = t_options(path);
-    eb_bus *bus = t_open(&o);
+    eb_bus *bus;
     memset(&slow, 0, sizeof slow);
-    T_OK(eb_subscribe(bus, "slow", until_cancelled, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
-    T_OK(eb_post(bus, "slow", NULL, NULL));
+    bus = t_run(path, "slow", until_cancelled, NULL);
+    t_post(bus, "slow", NULL);
     P_EVENTUALLY(p_get(&slow.entered));
     eb_destroy(bus);
     P_EQ(1, p_get(&slow.finished));
-    P_EQ(1, p_rows(path, "status = 'done' AND retry_count = 0"));
+    T_ROWS(1, path, "status = 'done' AND retry_count = 0");
     PASS();
 }
 
@@ -211,14 +196,12 @@ TEST two_threads_may_shut_down_at_once(void)
     int round;
     for (round = 0; round < 20; round++) {
         const char *path = t_path("two");
-        eb_options o = t_options(path);
-        eb_bus *bus = t_open(&o);
+        eb_bus *bus;
         pthread_t other;
         memset(&slow, 0, sizeof slow);
-        T_OK(eb_subscribe(bus, "slow", until_cancelled, NULL, NULL, NULL));
-        T_OK(eb_start(bus));
+        bus = t_run(path, "slow", until_cancelled, NULL);
         if (round & 1) {
-            T_OK(eb_post(bus, "slow", NULL, NULL));
+            t_post(bus, "slow", NULL);
             P_EVENTUALLY(p_get(&slow.entered));
         }
         other = p_go(shuts_down, bus);
@@ -246,7 +229,7 @@ static eb_result shuts_down_inside(eb_delivery *d, void *user)
     p_set(&inside.again, (int)eb_shutdown(d->bus));
     p_set(&inside.took_ms, (int)(p_ms() - begin));
     p_set(&inside.posted, (int)eb_post(d->bus, "late", NULL, NULL));
-    p_set(&inside.subscribed, (int)eb_subscribe(d->bus, "*", p_record, &seen, NULL, NULL));
+    p_set(&inside.subscribed, (int)eb_subscribe(d->bus, "*", t_watch, &seen, NULL, NULL));
     p_set(&inside.cancelled, eb_cancelled(d));
     p_add(&inside.calls, 1);
     return EB_OK;
@@ -255,18 +238,16 @@ static eb_result shuts_down_inside(eb_delivery *d, void *user)
 TEST handler_may_begin_the_shutdown(void)
 {
     const char *path = t_path("inside");
-    eb_options o = t_options(path);
     eb_result published;
-    eb_bus *bus = t_open(&o);
+    eb_bus *bus;
     memset(&inside, 0x55, sizeof inside);
     inside.calls = 0;
-    T_OK(eb_subscribe(bus, "slow", shuts_down_inside, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run(path, "slow", shuts_down_inside, NULL);
     published = eb_publish(bus, "slow", NULL, NULL);
     ASSERT(published == EB_OK || published == EB_ERR_SHUTDOWN);
     P_EVENTUALLY(p_get(&inside.calls) == 1);
     T_OK(eb_shutdown(bus)); /* completes it */
-    P_EQ(1, p_rows(path, "status = 'done' AND retry_count = 0"));
+    T_ROWS(1, path, "status = 'done' AND retry_count = 0");
     P_EQ(EB_OK, p_get(&inside.shutdown));
     P_EQ(EB_OK, p_get(&inside.again));
     ASSERT(p_get(&inside.took_ms) < P_SLACK_MS); /* the default timeout is 30 s */
@@ -283,15 +264,13 @@ TEST handler_may_begin_the_shutdown(void)
 TEST destroy_completes_a_shutdown_begun_inside(void)
 {
     const char *path = t_path("inside-destroy");
-    eb_options o = t_options(path);
-    eb_bus *bus = t_open(&o);
+    eb_bus *bus;
     inside.calls = 0;
-    T_OK(eb_subscribe(bus, "slow", shuts_down_inside, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run(path, "slow", shuts_down_inside, NULL);
     (void)eb_publish(bus, "slow", NULL, NULL);
     eb_destroy(bus);
     P_EQ(1, p_get(&inside.calls));
-    P_EQ(1, p_rows(path, "status = 'done' AND retry_count = 0"));
+    T_ROWS(1, path, "status = 'done' AND retry_count = 0");
     PASS();
 }
 
@@ -319,7 +298,7 @@ static void interrupted_before(const char *path)
     int i;
     o.workers = EB_NONE;
     bus = t_open(&o);
-    for (i = 0; i < 4; i++) T_MUST(eb_post(bus, "x", NULL, NULL) == EB_OK);
+    for (i = 0; i < 4; i++) t_post(bus, "x", NULL);
     eb_destroy(bus);
     T_MUST(t_sql(path, "UPDATE deliveries SET status='processing',token=7,attempts=1,"
                        "max_attempts=4 WHERE seq=1; UPDATE meta SET value=1 WHERE key='claimed_to';"
@@ -340,7 +319,7 @@ TEST logger_may_shut_down_while_the_start_tells_of_the_recovery(int at)
     says.at = at;
     says.shutdown = says.again = -99;
     bus = says.bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "*", p_record, &seen, NULL, NULL));
+    t_subscribe(bus, "*", t_watch, &seen);
     T_IS(EB_ERR_SHUTDOWN, eb_start(bus));
     P_EQ(EB_OK, says.shutdown);
     P_EQ(EB_OK, says.again);
@@ -348,7 +327,7 @@ TEST logger_may_shut_down_while_the_start_tells_of_the_recovery(int at)
     P_EQ(0, p_get(&seen.calls));
     T_IS(EB_ERR_SHUTDOWN, eb_start(bus));
     T_IS(EB_ERR_SHUTDOWN, eb_post(bus, "x", NULL, NULL));
-    T_OK(eb_stats_get(eb_bus_store(bus), &stats));
+    stats = t_stats(bus);
     P_EQ(4, stats.pending + stats.processing);
 
     o = t_options(path); /* the next one, while the first still is there, and when it is not */
@@ -357,14 +336,12 @@ TEST logger_may_shut_down_while_the_start_tells_of_the_recovery(int at)
     if (at & 1) T_OK(eb_shutdown(bus));
     eb_destroy(bus);
     eb_destroy(next);
-    next = t_open(&o);
-    T_OK(eb_subscribe(next, "*", p_record, &seen, NULL, NULL));
-    T_OK(eb_start(next));
+    next = t_run_with(&o, "*", t_watch, &seen);
     T_OK(t_settle(next));
     eb_destroy(next);
     P_EQ(4, p_get(&seen.calls));
-    P_EQ(3, p_rows(path, "status = 'done' AND retry_count = 1 AND seq <= 3")); /* charged once */
-    P_EQ(1, p_rows(path, "status = 'done' AND retry_count = 0 AND seq = 4"));
+    T_ROWS(3, path, "status = 'done' AND retry_count = 1 AND seq <= 3"); /* charged once */
+    T_ROWS(1, path, "status = 'done' AND retry_count = 0 AND seq = 4");
     PASS();
 }
 
@@ -379,11 +356,9 @@ static struct {
 
 static eb_result gets_stuck(eb_delivery *d, void *user)
 {
-    eb_message m;
+    eb_message m = t_message("late", NULL);
     eb_stats stats;
     (void)user;
-    memset(&m, 0, sizeof m);
-    m.type = "late";
     p_add(&stuck.calls, 1);
     p_set(&stuck.entered, 1);
     p_until(&stuck.release, 1);
@@ -394,7 +369,7 @@ static eb_result gets_stuck(eb_delivery *d, void *user)
     stuck.post = (int)eb_post(d->bus, "late", "1", NULL);
     stuck.publish = (int)eb_publish(d->bus, "late", "1", NULL);
     stuck.send = (int)eb_send(d->bus, &m, 1, NULL);
-    stuck.subscribe = (int)eb_subscribe(d->bus, "*", p_record, &seen, NULL, NULL);
+    stuck.subscribe = (int)eb_subscribe(d->bus, "*", t_watch, &seen, NULL, NULL);
     stuck.unsubscribe = (int)eb_unsubscribe(d->bus, stuck.sub.str);
     stuck.wait = (int)eb_wait(d->bus, d->event->id.str, EB_NONE);
     stuck.drain = (int)eb_drain(d->bus, EB_NONE);
@@ -432,9 +407,9 @@ static eb_bus *open_stuck(const char *path)
     memset(&seen, 0, sizeof seen);
     o.shutdown_timeout_ms = 200;
     bus = t_open(&o);
-    T_MUST(eb_subscribe(bus, "slow", gets_stuck, NULL, NULL, &stuck.sub) == EB_OK);
-    T_MUST(eb_start(bus) == EB_OK);
-    T_MUST(eb_post(bus, "slow", "[42]", NULL) == EB_OK);
+    T_DO(eb_subscribe(bus, "slow", gets_stuck, NULL, NULL, &stuck.sub));
+    T_DO(eb_start(bus));
+    t_post(bus, "slow", "[42]");
     return bus;
 }
 
@@ -457,14 +432,13 @@ TEST shutdown_gives_a_stuck_handler_up_in_time(void)
     P_WITHIN(0, 200 + P_SLACK_MS, p_ms() - begin);
     P_EVENTUALLY(p_threads() <= threads);
     P_EQ(1, t_stored(path));
-    P_EQ(0, p_rows(path, "status = 'done'"));
+    T_ROWS(0, path, "status = 'done'");
     PASS();
 }
 
 TEST destroy_is_safe_while_a_handler_still_runs(int shutdown_first)
 {
     const char *path = t_path("stuck-destroy");
-    eb_options o = t_options(path);
     int threads = p_threads();
     int64_t begin;
     char buf[1200];
@@ -477,21 +451,19 @@ TEST destroy_is_safe_while_a_handler_still_runs(int shutdown_first)
     P_EQ(0, p_get(&stuck.returned));
 
     /* The event resumes at the next start, although the old handler hangs: one attempt more. */
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "*", p_record, &seen, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run(path, "*", t_watch, &seen);
     T_OK(t_settle(bus));
     P_EQ(1, p_get(&seen.calls));
     P_EQ(2, seen.attempt);
     P_EQ(1, p_interrupted(seen.errors));
-    P_EQ(1, p_rows(path, "status = 'done' AND retry_count = 1"));
+    T_ROWS(1, path, "status = 'done' AND retry_count = 1");
 
     p_set(&stuck.release, 1);
     P_EVENTUALLY(p_get(&stuck.returned));
     CHECK_CALL(check_late_calls(1));
     eb_destroy(bus);
     P_EVENTUALLY(p_threads() <= threads); /* the process has survived it */
-    P_EQ(1, p_rows(path, "status = 'done' AND retry_count = 1")); /* the late answer is stale */
+    T_ROWS(1, path, "status = 'done' AND retry_count = 1"); /* the late answer is stale */
     P_EQ(1, t_stored(path));
     P_EQ(1, stuck.calls);
     t_sql_text(path, "SELECT last_error FROM events", buf, sizeof buf);
@@ -517,10 +489,8 @@ TEST several_stuck_handlers_cost_one_timeout(void)
     memset(&stuck, 0, sizeof stuck);
     o.shutdown_timeout_ms = 500;
     o.workers = 4;
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "slow", only_hangs, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
-    for (i = 0; i < 4; i++) T_OK(eb_post(bus, "slow", "[42]", NULL));
+    bus = t_run_with(&o, "slow", only_hangs, NULL);
+    for (i = 0; i < 4; i++) t_post(bus, "slow", "[42]");
     P_EVENTUALLY(p_get(&stuck.calls) == 4);
     begin = p_ms();
     T_IS(EB_ERR_TIMEOUT, eb_shutdown(bus));
@@ -537,27 +507,24 @@ TEST several_stuck_handlers_cost_one_timeout(void)
 TEST claimed_events_that_did_not_run_lose_no_attempt(void)
 {
     const char *path = t_path("resume");
-    eb_options o = t_options(path);
-    eb_bus *bus = t_open(&o);
+    eb_bus *bus = t_bus(path);
     int i;
     memset(&slow, 0, sizeof slow);
     memset(&seen, 0, sizeof seen);
-    T_OK(eb_subscribe(bus, "*", until_cancelled, NULL, NULL, NULL));
-    for (i = 0; i < 20; i++) T_OK(eb_post(bus, "slow", NULL, NULL));
+    t_subscribe(bus, "*", until_cancelled, NULL);
+    for (i = 0; i < 20; i++) t_post(bus, "slow", NULL);
     T_OK(eb_start(bus));
     P_EVENTUALLY(p_get(&slow.entered));
     T_OK(eb_shutdown(bus));
     P_EQ(1, p_get(&slow.calls)); /* no new handler begins once the shutdown has */
-    P_EQ(1, p_rows(path, "status = 'done'"));
+    T_ROWS(1, path, "status = 'done'");
     eb_destroy(bus);
 
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "*", p_record, &seen, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run(path, "*", t_watch, &seen);
     T_OK(t_settle(bus));
     eb_destroy(bus);
     P_EQ(19, p_get(&seen.calls));
-    P_EQ(20, p_rows(path, "status = 'done' AND retry_count = 0"));
+    T_ROWS(20, path, "status = 'done' AND retry_count = 0");
     PASS();
 }
 
@@ -576,26 +543,22 @@ TEST retry_that_waits_survives_the_shutdown(void)
     eb_bus *bus;
     memset(&slow, 0, sizeof slow);
     o.retry.base_delay_ms = o.retry.max_delay_ms = 3600000;
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "slow", fails, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
-    T_OK(eb_post(bus, "slow", NULL, NULL));
+    bus = t_run_with(&o, "slow", fails, NULL);
+    t_post(bus, "slow", NULL);
     if (t_pump_mode) T_OK(eb_pump(bus, EB_NONE, NULL));
     P_EVENTUALLY(p_get(&slow.calls) == 1);
     begin = p_ms();
     T_OK(eb_shutdown(bus)); /* waits for handlers, not for retries; their outcome is on disk */
     ASSERT(p_ms() - begin < P_SLACK_MS);
-    P_EQ(1, p_rows(path, "retry_count = 1 AND last_error = '[\"not today\"]'"));
+    T_ROWS(1, path, "retry_count = 1 AND last_error = '[\"not today\"]'");
     eb_destroy(bus);
 
     o.workers = EB_NONE;
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "slow", fails, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run_with(&o, "slow", fails, NULL);
     T_OK(eb_pump(bus, EB_NONE, &next));
     P_WITHIN(3600000 - P_LONG_MS, 3600000, next);
     P_EQ(1, p_get(&slow.calls));
-    P_EQ(1, p_rows(path, "retry_count = 1"));
+    T_ROWS(1, path, "retry_count = 1");
     eb_destroy(bus);
     PASS();
 }
@@ -624,14 +587,12 @@ TEST publish_wait_and_drain_return_when_another_thread_shuts_down(void)
     memset(&slow, 0, sizeof slow);
     publish_result = wait_result = drain_result = EB_RESULT_LAST_;
     o.retry.base_delay_ms = o.retry.max_delay_ms = 3600000;
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "slow", fails, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run_with(&o, "slow", fails, NULL);
     T_OK(eb_post(bus, "slow", NULL, &id)); /* both of them wait for a retry in an hour */
     publish_id = id;
     waiter = p_go(waits, bus);
     drainer = p_go(drains, bus);
-    P_EVENTUALLY(p_rows(path, "retry_count = 1") == 1);
+    P_EVENTUALLY(t_rows(path, "retry_count = 1") == 1);
     p_nap(50); /* so that they probably wait already; both ways must end the same */
     T_OK(eb_shutdown(bus));
     p_join(waiter);
@@ -654,18 +615,16 @@ TEST publish_returns_when_another_thread_shuts_down(void)
     memset(&publish_id, 0, sizeof publish_id);
     publish_result = EB_RESULT_LAST_;
     o.retry.base_delay_ms = o.retry.max_delay_ms = 3600000;
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "slow", fails, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run_with(&o, "slow", fails, NULL);
     publisher = p_go(publishes, bus);
-    P_EVENTUALLY(p_rows(path, "retry_count = 1") == 1);
+    P_EVENTUALLY(t_rows(path, "retry_count = 1") == 1);
     T_OK(eb_shutdown(bus));
     p_join(publisher);
     P_EQ(EB_ERR_SHUTDOWN, publish_result);
     ASSERTm("the id is filled: it is stored", t_is_v4(publish_id.str));
     eb_destroy(bus);
     snprintf(sql, sizeof sql, "id = '%s' AND retry_count = 1", publish_id.str);
-    P_EQ(1, p_rows(path, sql));
+    T_ROWS(1, path, sql);
     PASS();
 }
 
@@ -690,13 +649,11 @@ static void *posts_until_refused(void *arg)
 TEST posts_during_a_shutdown_are_stored_or_refused(void)
 {
     const char *path = t_path("posters");
-    eb_options o = t_options(path);
     pthread_t thread[POSTERS];
     int i, sum = 0;
-    eb_bus *bus = t_open(&o);
+    eb_bus *bus;
     memset(&seen, 0, sizeof seen);
-    T_OK(eb_subscribe(bus, "*", p_record, &seen, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run(path, "*", t_watch, &seen);
     for (i = 0; i < POSTERS; i++) {
         poster[i].bus = bus;
         poster[i].index = i;
@@ -712,13 +669,11 @@ TEST posts_during_a_shutdown_are_stored_or_refused(void)
     }
     eb_destroy(bus);
     P_EQ(sum, t_stored(path));
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "*", p_record, &seen, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run(path, "*", t_watch, &seen);
     T_OK(eb_drain(bus, P_LONG_MS));
     eb_destroy(bus);
     P_EQ(sum, p_get(&seen.calls));
-    P_EQ(sum, p_rows(path, "status = 'done' AND retry_count = 0"));
+    T_ROWS(sum, path, "status = 'done' AND retry_count = 0");
     PASS();
 }
 

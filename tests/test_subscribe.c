@@ -12,22 +12,23 @@ static struct {
     char text[4000];
     int calls;
 } trace;
+static pthread_mutex_t trace_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void trace_clear(void)
 {
-    pthread_mutex_lock(&p_seen_lock);
+    pthread_mutex_lock(&trace_lock);
     memset(&trace, 0, sizeof trace);
-    pthread_mutex_unlock(&p_seen_lock);
+    pthread_mutex_unlock(&trace_lock);
 }
 
 static void trace_add(const char *name, int number)
 {
     size_t n;
-    pthread_mutex_lock(&p_seen_lock);
+    pthread_mutex_lock(&trace_lock);
     n = strlen(trace.text);
     snprintf(trace.text + n, sizeof trace.text - n, "%s%d ", name, number);
     trace.calls++;
-    pthread_mutex_unlock(&p_seen_lock);
+    pthread_mutex_unlock(&trace_lock);
 }
 
 /* One subscription: what its handler is called in the trace and what it does. */
@@ -88,6 +89,19 @@ static eb_result sub(eb_bus *bus, const char *pattern, part *p)
     return eb_subscribe(bus, pattern, play, p, NULL, &p->id);
 }
 
+/* A started bus where the first n parts want everything, in this order; policy 0 is the default. */
+static eb_bus *on_stage(const char *path, int on_unmatched, part *p, int n)
+{
+    eb_options o = t_options(path);
+    eb_bus *bus;
+    int i;
+    o.on_unmatched = on_unmatched;
+    bus = t_open(&o);
+    for (i = 0; i < n; i++) T_DO(sub(bus, "*", &p[i]));
+    T_DO(eb_start(bus));
+    return bus;
+}
+
 static int64_t sub_rows(const char *path)
 {
     return t_sql_int(path, "SELECT count(*) FROM subscriptions");
@@ -123,8 +137,7 @@ TEST patterns_follow_the_rules_of_types_and_may_have_stars(void)
                                        "%s", "?",  "[a]", "\xC3\xA4.*", "\xC2\xA1",
                                        "\xF0\x9F\x98\x80*"};
     const char *path = t_path("patterns");
-    eb_options o = t_options(path);
-    eb_bus *bus = t_open(&o);
+    eb_bus *bus = t_bus(path);
     part *p = parts(1);
     char text[300];
     size_t i;
@@ -145,8 +158,7 @@ TEST patterns_follow_the_rules_of_types_and_may_have_stars(void)
 TEST handler_is_required(void)
 {
     const char *path = t_path("no-handler");
-    eb_options o = t_options(path);
-    eb_bus *bus = t_open(&o);
+    eb_bus *bus = t_bus(path);
     parts(0);
     REFUSED(EB_ERR_ARG, eb_subscribe(bus, "*", NULL, NULL, NULL, NULL));
     NOBODY_WAS_SUBSCRIBED();
@@ -159,8 +171,7 @@ TEST options_of_a_later_version_are_refused(void)
 {
     static const char *const names[] = {"billing", ""};
     const char *path = t_path("later");
-    eb_options o = t_options(path);
-    eb_bus *bus = t_open(&o);
+    eb_bus *bus = t_bus(path);
     part *p = parts(1);
     eb_subscribe_options so;
     int64_t value;
@@ -204,8 +215,7 @@ TEST numbers_that_make_no_sense_are_refused(void)
 {
     static const int64_t waits[] = {5, 10}, bad_waits[] = {5, -1};
     const char *path = t_path("numbers");
-    eb_options o = t_options(path);
-    eb_bus *bus = t_open(&o);
+    eb_bus *bus = t_bus(path);
     part *p = parts(1);
     eb_subscribe_options so;
     int which;
@@ -250,8 +260,7 @@ TEST numbers_that_make_no_sense_are_refused(void)
 
 TEST everything_is_copied_before_the_call_returns(void)
 {
-    eb_options o = t_options(t_path("copied"));
-    eb_bus *bus = t_open(&o);
+    eb_bus *bus = t_bus(t_path("copied"));
     part *p = parts(1);
     char *pattern = (char *)malloc(20);
     int64_t *waits = (int64_t *)malloc(2 * sizeof *waits);
@@ -283,8 +292,7 @@ TEST everything_is_copied_before_the_call_returns(void)
 
 TEST handlers_run_in_order_of_subscribing(void)
 {
-    eb_options o = t_options(t_path("order"));
-    eb_bus *bus = t_open(&o);
+    eb_bus *bus = t_bus(t_path("order"));
     part *p = parts(6);
     T_OK(sub(bus, "*", &p[0]));
     T_OK(sub(bus, "x.y", &p[1]));
@@ -307,41 +315,27 @@ TEST handlers_run_in_order_of_subscribing(void)
 
 TEST first_failure_ends_the_attempt_and_the_next_one_runs_all_again(void)
 {
-    eb_options o = t_options(t_path("first-failure"));
-    eb_bus *bus = t_open(&o);
     part *p = parts(3);
+    eb_bus *bus = on_stage(t_path("first-failure"), 0, p, 3);
     eb_id id;
-    char text[100];
     p[1].fail_first = 2;
-    T_OK(sub(bus, "*", &p[0]));
-    T_OK(sub(bus, "*", &p[1]));
-    T_OK(sub(bus, "*", &p[2]));
-    T_OK(eb_start(bus));
     T_OK(eb_publish(bus, "x", NULL, &id));
     ASSERT_STR_EQ("a1 b1 a2 b2 a3 b3 c3 ", trace.text);
-    P_EQ(2, t_failures(eb_bus_store(bus), id.str, 1, text, sizeof text));
-    ASSERT_STR_EQ("b 2", text);
-    P_EQ(EB_DONE, t_status(eb_bus_store(bus), id.str));
+    T_FAILED(2, bus, id, 1, "b 2");
+    T_STATUS(EB_DONE, bus, id);
     eb_destroy(bus);
     PASS();
 }
 
 TEST rejecting_handler_ends_it_for_all(void)
 {
-    eb_options o = t_options(t_path("reject"));
-    eb_bus *bus = t_open(&o);
     part *p = parts(3);
+    eb_bus *bus = on_stage(t_path("reject"), 0, p, 3);
     eb_id id;
-    char text[100];
     p[1].reject = 1;
-    T_OK(sub(bus, "*", &p[0]));
-    T_OK(sub(bus, "*", &p[1]));
-    T_OK(sub(bus, "*", &p[2]));
-    T_OK(eb_start(bus));
     T_IS(EB_DEAD, eb_publish(bus, "x", NULL, &id));
     ASSERT_STR_EQ("a1 b1 ", trace.text);
-    P_EQ(1, t_failures(eb_bus_store(bus), id.str, 0, text, sizeof text));
-    ASSERT_STR_EQ("b rejects", text);
+    T_FAILED(1, bus, id, 0, "b rejects");
     eb_destroy(bus);
     PASS();
 }
@@ -349,30 +343,24 @@ TEST rejecting_handler_ends_it_for_all(void)
 /* a may fail five times more, b once; they count the same failures. */
 TEST failing_handler_brings_its_own_limit(void)
 {
-    eb_options o = t_options(t_path("limit"));
-    eb_bus *bus = t_open(&o);
+    eb_bus *bus = t_bus(t_path("limit"));
     part *p = parts(3);
-    eb_subscribe_options five, one;
+    eb_subscribe_options five = {0}, one = {0};
     eb_id id;
-    char text[100];
-    memset(&five, 0, sizeof five);
-    memset(&one, 0, sizeof one);
     five.retry.max_retries = 5;
     one.retry.max_retries = 1;
     p[0].fail_first = 1;
     p[1].fail_first = 99;
     T_OK(eb_subscribe(bus, "*", play, &p[0], &five, NULL));
     T_OK(eb_subscribe(bus, "*", play, &p[1], &one, NULL));
-    T_OK(eb_subscribe(bus, "*", play, &p[2], NULL, NULL));
+    t_subscribe(bus, "*", play, &p[2]);
     T_OK(eb_start(bus));
     T_IS(EB_DEAD, eb_publish(bus, "x", NULL, &id));
     ASSERT_STR_EQ("a1 a2 b2 ", trace.text);
     P_EQ(6, p[0].max_attempts);
     P_EQ(2, p[1].max_attempts);
-    P_EQ(2, t_failures(eb_bus_store(bus), id.str, 0, text, sizeof text));
-    ASSERT_STR_EQ("a 1", text);
-    P_EQ(2, t_failures(eb_bus_store(bus), id.str, 1, text, sizeof text));
-    ASSERT_STR_EQ("b 2", text);
+    T_FAILED(2, bus, id, 0, "a 1");
+    T_FAILED(2, bus, id, 1, "b 2");
     eb_destroy(bus);
     PASS();
 }
@@ -407,8 +395,7 @@ TEST overlapping_patterns_call_exactly_those_that_match(void)
 TEST same_handler_may_be_subscribed_twice(void)
 {
     const char *path = t_path("twice");
-    eb_options o = t_options(path);
-    eb_bus *bus = t_open(&o);
+    eb_bus *bus = t_bus(path);
     part *p = parts(1);
     eb_id first;
     T_OK(sub(bus, "x", p));
@@ -431,8 +418,7 @@ TEST same_handler_may_be_subscribed_twice(void)
 TEST rows_show_who_is_subscribed(void)
 {
     const char *path = t_path("rows");
-    eb_options o = t_options(path);
-    eb_bus *bus = t_open(&o);
+    eb_bus *bus = t_bus(path);
     part *p = parts(3);
     char sql[300], buf[100];
     T_OK(sub(bus, "order.*", &p[0]));
@@ -458,15 +444,14 @@ TEST rows_show_who_is_subscribed(void)
 TEST next_owner_removes_the_rows_of_the_dead(void)
 {
     const char *path = t_path("dead-rows");
-    eb_options o = t_options(path);
-    eb_bus *bus = t_open(&o);
+    eb_bus *bus = t_bus(path);
     part *p = parts(1);
     char buf[100];
     eb_destroy(bus);
     P_EQ(SQLITE_OK, t_sql(path, "INSERT INTO subscriptions(id,event_type,created_at,name) VALUES"
                                 "('gone','x','2020-01-01T00:00:00.000Z',NULL),"
                                 "('kept','x','2020-01-01T00:00:00.000Z','billing')", NULL, 0));
-    bus = t_open(&o);
+    bus = t_bus(path);
     T_OK(sub(bus, "y", p));
     P_EQ(3, sub_rows(path)); /* only who owns the file may tidy up */
     T_OK(eb_start(bus));
@@ -484,11 +469,11 @@ TEST unsubscribing_what_is_no_subscription_is_not_found(void)
     eb_options o = t_options(path), other_o = t_options(t_path("not-found-2"));
     eb_bus *bus = t_open(&o), *other = t_open(&other_o);
     part *p = parts(2);
-    char longer[80], msg[200];
+    char longer[80];
     eb_id event;
     T_OK(sub(bus, "*", &p[0]));
     T_OK(sub(other, "*", &p[1]));
-    T_OK(eb_post(bus, "x", NULL, &event));
+    event = t_post(bus, "x", NULL);
     T_IS(EB_ERR_ARG, eb_unsubscribe(bus, NULL));
     T_IS(EB_ERR_NOT_FOUND, eb_unsubscribe(bus, ""));
     T_IS(EB_ERR_NOT_FOUND, eb_unsubscribe(bus, "x"));
@@ -499,7 +484,7 @@ TEST unsubscribing_what_is_no_subscription_is_not_found(void)
     T_IS(EB_ERR_NOT_FOUND, eb_unsubscribe(bus, longer));
     longer[35] = 0;
     T_IS(EB_ERR_NOT_FOUND, eb_unsubscribe(bus, longer));
-    ASSERT(eb_errmsg(msg, sizeof msg) > 0 && strstr(msg, longer) != NULL);
+    T_SAYS(longer);
     P_EQ(1, sub_rows(path));
     T_OK(eb_unsubscribe(bus, p[0].id.str));
     T_IS(EB_ERR_NOT_FOUND, eb_unsubscribe(bus, p[0].id.str)); /* once is enough */
@@ -513,12 +498,9 @@ TEST unsubscribing_what_is_no_subscription_is_not_found(void)
 TEST handler_may_subscribe_another(void)
 {
     const char *path = t_path("inside");
-    eb_options o = t_options(path);
-    eb_bus *bus = t_open(&o);
     part *p = parts(2);
+    eb_bus *bus = on_stage(path, 0, p, 1);
     p[0].subs = &p[1];
-    T_OK(sub(bus, "*", &p[0]));
-    T_OK(eb_start(bus));
     T_OK(eb_publish(bus, "x", NULL, NULL));
     P_EQ(EB_OK, p[0].result);
     P_EQ(2, sub_rows(path));
@@ -536,17 +518,13 @@ TEST handler_may_subscribe_another(void)
 TEST handler_may_unsubscribe_itself_and_its_success_counts(void)
 {
     const char *path = t_path("itself");
-    eb_options o = t_options(path);
-    eb_bus *bus = t_open(&o);
     part *p = parts(2);
+    eb_bus *bus = on_stage(path, 0, p, 2);
     eb_id id;
     p[0].unsub = p[0].id.str;
-    T_OK(sub(bus, "*", &p[0]));
-    T_OK(sub(bus, "*", &p[1]));
-    T_OK(eb_start(bus));
     T_OK(eb_publish(bus, "x", NULL, &id));
     P_EQ(EB_OK, p[0].result);
-    P_EQ(EB_DONE, t_status(eb_bus_store(bus), id.str));
+    T_STATUS(EB_DONE, bus, id);
     P_EQ(1, sub_rows(path));
     T_OK(eb_publish(bus, "x", NULL, NULL));
     ASSERT_STR_EQ("a1 b1 b1 ", trace.text);
@@ -557,23 +535,16 @@ TEST handler_may_unsubscribe_itself_and_its_success_counts(void)
 /* Its failure is a failed attempt all the same; the event then waits for somebody who matches. */
 TEST handler_that_leaves_and_fails_does_not_lose_the_event(int on_unmatched)
 {
-    eb_options o = t_options(t_path("leaves-failing"));
-    eb_bus *bus;
     part *p = parts(2);
+    eb_bus *bus = on_stage(t_path("leaves-failing"), on_unmatched, p, 1);
     eb_id id;
-    char text[100];
-    o.on_unmatched = on_unmatched;
-    bus = t_open(&o);
     p[0].unsub = p[0].id.str;
     p[0].fail_first = 99;
-    T_OK(sub(bus, "*", &p[0]));
-    T_OK(eb_start(bus));
-    T_OK(eb_post(bus, "x", NULL, &id));
+    id = t_post(bus, "x", NULL);
     T_OK(t_settle(bus)); /* what stays because nobody matches it does not count */
     ASSERT_STR_EQ("a1 ", trace.text);
-    P_EQ(EB_PENDING, t_status(eb_bus_store(bus), id.str));
-    P_EQ(1, t_failures(eb_bus_store(bus), id.str, 0, text, sizeof text));
-    ASSERT_STR_EQ("a 1", text);
+    T_STATUS(EB_PENDING, bus, id);
+    T_FAILED(1, bus, id, 0, "a 1");
     T_OK(sub(bus, "x", &p[1]));
     T_OK(eb_wait(bus, id.str, 20000));
     ASSERT_STR_EQ("a1 b2 ", trace.text);
@@ -584,20 +555,15 @@ TEST handler_that_leaves_and_fails_does_not_lose_the_event(int on_unmatched)
 /* Snoozing asks for the event again: it is no event that nobody ever wanted. */
 TEST handler_that_leaves_and_snoozes_does_not_lose_the_event(int on_unmatched)
 {
-    eb_options o = t_options(t_path("leaves-snoozing"));
-    eb_bus *bus;
     part *p = parts(2);
+    eb_bus *bus = on_stage(t_path("leaves-snoozing"), on_unmatched, p, 1);
     eb_id id;
-    o.on_unmatched = on_unmatched;
-    bus = t_open(&o);
     p[0].unsub = p[0].id.str;
     p[0].snooze = 1;
-    T_OK(sub(bus, "*", &p[0]));
-    T_OK(eb_start(bus));
-    T_OK(eb_post(bus, "x", NULL, &id));
+    id = t_post(bus, "x", NULL);
     T_OK(t_settle(bus));
     ASSERT_STR_EQ("a1 ", trace.text);
-    P_EQ(EB_PENDING, t_status(eb_bus_store(bus), id.str));
+    T_STATUS(EB_PENDING, bus, id);
     T_OK(sub(bus, "x", &p[1]));
     T_OK(eb_wait(bus, id.str, 20000));
     ASSERT_STR_EQ("a1 b1 ", trace.text);
@@ -608,33 +574,24 @@ TEST handler_that_leaves_and_snoozes_does_not_lose_the_event(int on_unmatched)
 /* No new call begins, not even in the attempt that is under way. */
 TEST handler_may_unsubscribe_one_whose_turn_would_come(void)
 {
-    eb_options o = t_options(t_path("later-one"));
-    eb_bus *bus = t_open(&o);
     part *p = parts(3);
+    eb_bus *bus = on_stage(t_path("later-one"), 0, p, 3);
     eb_id id;
     p[0].unsub = p[1].id.str;
-    T_OK(sub(bus, "*", &p[0]));
-    T_OK(sub(bus, "*", &p[1]));
-    T_OK(sub(bus, "*", &p[2]));
-    T_OK(eb_start(bus));
     T_OK(eb_publish(bus, "x", NULL, &id));
     P_EQ(EB_OK, p[0].result);
     ASSERT_STR_EQ("a1 c1 ", trace.text);
-    P_EQ(EB_DONE, t_status(eb_bus_store(bus), id.str));
+    T_STATUS(EB_DONE, bus, id);
     eb_destroy(bus);
     PASS();
 }
 
 TEST handler_may_unsubscribe_one_that_has_had_its_turn(void)
 {
-    eb_options o = t_options(t_path("earlier-one"));
-    eb_bus *bus = t_open(&o);
     part *p = parts(2);
+    eb_bus *bus = on_stage(t_path("earlier-one"), 0, p, 2);
     p[1].unsub = p[0].id.str;
     p[1].fail_first = 1;
-    T_OK(sub(bus, "*", &p[0]));
-    T_OK(sub(bus, "*", &p[1]));
-    T_OK(eb_start(bus));
     T_OK(eb_publish(bus, "x", NULL, NULL));
     P_EQ(EB_OK, p[1].result);
     ASSERT_STR_EQ("a1 b1 b2 ", trace.text);
@@ -646,14 +603,10 @@ TEST handler_may_unsubscribe_one_that_has_had_its_turn(void)
 TEST of_two_that_unsubscribe_each_other_the_first_stays(void)
 {
     const char *path = t_path("each-other");
-    eb_options o = t_options(path);
-    eb_bus *bus = t_open(&o);
     part *p = parts(2);
+    eb_bus *bus = on_stage(path, 0, p, 2);
     p[0].unsub = p[1].id.str;
     p[1].unsub = p[0].id.str;
-    T_OK(sub(bus, "*", &p[0]));
-    T_OK(sub(bus, "*", &p[1]));
-    T_OK(eb_start(bus));
     T_OK(eb_publish(bus, "x", NULL, NULL));
     T_OK(eb_publish(bus, "x", NULL, NULL));
     ASSERT_STR_EQ("a1 a1 ", trace.text);
@@ -677,8 +630,7 @@ static eb_result leaves_twice(eb_delivery *d, void *user)
 
 TEST unsubscribing_inside_takes_effect_at_once(void)
 {
-    eb_options o = t_options(t_path("at-once"));
-    eb_bus *bus = t_open(&o);
+    eb_bus *bus = t_bus(t_path("at-once"));
     part *p = parts(1);
     T_OK(eb_subscribe(bus, "*", leaves_twice, p, NULL, &p->id));
     T_OK(eb_start(bus));
@@ -712,7 +664,6 @@ TEST unmatched_event_is_done_and_stays_so(void)
     eb_bus *bus;
     part *p = parts(2);
     eb_event_list list;
-    eb_stats stats;
     eb_id id, posted;
     int64_t begin;
     o.on_unmatched = EB_UNMATCHED_DONE;
@@ -724,7 +675,7 @@ TEST unmatched_event_is_done_and_stays_so(void)
     begin = p_ms();
     T_OK(eb_publish(bus, "x", "7", &id));
     P_WITHIN(0, P_SLACK_MS, p_ms() - begin);
-    T_OK(eb_post(bus, "x", NULL, &posted));
+    posted = t_post(bus, "x", NULL);
     T_OK(t_settle(bus));
     T_OK(eb_get(eb_bus_store(bus), id.str, &list));
     P_EQ(EB_DONE, list.items[0].status);
@@ -732,15 +683,14 @@ TEST unmatched_event_is_done_and_stays_so(void)
     ASSERT(list.items[0].last_error == NULL);
     ASSERT_STR_EQ("7", list.items[0].payload); /* it is in the log */
     eb_event_list_free(&list);
-    P_EQ(EB_DONE, t_status(eb_bus_store(bus), posted.str));
+    T_STATUS(EB_DONE, bus, posted);
     T_OK(sub(bus, "*", &p[1]));
     T_OK(t_settle(bus));
     P_EQ(0, trace.calls);
     P_EQ(1, heard.count); /* not in silence: once for the type */
     P_EQ(EB_LOG_WARN, heard.items[0].level);
     ASSERT_STR_EQ("x", heard.items[0].type);
-    T_OK(eb_stats_get(eb_bus_store(bus), &stats));
-    P_EQ(2, stats.unmatched);
+    P_EQ(2, t_stats(bus).unmatched);
     eb_destroy(bus);
     PASS();
 }
@@ -750,7 +700,6 @@ TEST unmatched_event_is_dead_with_a_reason(void)
 {
     eb_options o = t_options(t_path("dlq"));
     eb_bus *bus;
-    eb_stats stats;
     eb_id id, posted;
     int64_t begin;
     char text[200];
@@ -763,14 +712,13 @@ TEST unmatched_event_is_dead_with_a_reason(void)
     begin = p_ms();
     T_IS(EB_DEAD, eb_publish(bus, "x", NULL, &id));
     P_WITHIN(0, P_SLACK_MS, p_ms() - begin);
-    P_EQ(EB_DLQ, t_status(eb_bus_store(bus), id.str));
+    T_STATUS(EB_DLQ, bus, id);
     P_EQ(1, t_failures(eb_bus_store(bus), id.str, 0, text, sizeof text));
     ASSERT(strstr(text, "handler") != NULL);
-    T_OK(eb_post(bus, "x", NULL, &posted));
+    posted = t_post(bus, "x", NULL);
     T_OK(t_settle(bus));
     T_IS(EB_DEAD, eb_wait(bus, posted.str, 0));
-    T_OK(eb_stats_get(eb_bus_store(bus), &stats));
-    P_EQ(2, stats.dlq);
+    P_EQ(2, t_stats(bus).dlq);
     P_EQ(2, t_log_attempts(&heard));
     P_EQ(1, heard.items[0].attempt);
     P_EQ(-1, heard.items[0].next_delay_ms);
@@ -792,12 +740,12 @@ TEST kept_events_wait_for_somebody_who_matches(void)
     bus = t_open(&o);
     T_OK(sub(bus, "z", &p[0]));
     T_OK(eb_start(bus));
-    T_OK(eb_post(bus, "x.1", NULL, &first));
-    T_OK(eb_post(bus, "y", NULL, &other));
-    T_OK(eb_post(bus, "x.2", NULL, &second));
+    first = t_post(bus, "x.1", NULL);
+    other = t_post(bus, "y", NULL);
+    second = t_post(bus, "x.2", NULL);
     T_OK(t_settle(bus)); /* they do not count */
-    P_EQ(EB_PENDING, t_status(eb_bus_store(bus), first.str));
-    P_EQ(EB_PENDING, t_status(eb_bus_store(bus), second.str));
+    T_STATUS(EB_PENDING, bus, first);
+    T_STATUS(EB_PENDING, bus, second);
     T_IS(EB_ERR_TIMEOUT, eb_wait(bus, first.str, 0));
     P_EQ(1, said(&heard));
     T_OK(eb_publish(bus, "z", NULL, NULL)); /* and are in nobody's way */
@@ -807,7 +755,7 @@ TEST kept_events_wait_for_somebody_who_matches(void)
     ASSERT_STR_EQ("a1 b1 b1 ", trace.text);
     P_EQ(0, t_failures(eb_bus_store(bus), first.str, -1, NULL, 0));
     T_OK(t_settle(bus));
-    P_EQ(EB_PENDING, t_status(eb_bus_store(bus), other.str));
+    T_STATUS(EB_PENDING, bus, other);
     T_OK(sub(bus, "*", &p[2]));
     T_OK(eb_wait(bus, other.str, 20000));
     ASSERT_STR_EQ("a1 b1 b1 c1 ", trace.text);
@@ -833,7 +781,7 @@ TEST what_is_found_on_disk_stays_pending_and_is_logged_once(int on_unmatched)
     bus = t_open(&o);
     for (i = 0; i < N; i++) {
         snprintf(type, sizeof type, "type.%d", i);
-        T_OK(eb_post(bus, type, NULL, NULL)); /* before eb_start */
+        t_post(bus, type, NULL); /* before eb_start */
     }
     for (round = 0; round < 2; round++) {
         if (round > 0) { /* and the same at the next start */
@@ -843,7 +791,7 @@ TEST what_is_found_on_disk_stays_pending_and_is_logged_once(int on_unmatched)
         }
         T_OK(eb_start(bus));
         T_OK(t_settle(bus));
-        T_OK(eb_stats_get(eb_bus_store(bus), &stats));
+        stats = t_stats(bus);
         P_EQ(N, stats.pending);
         P_EQ(0, stats.done + stats.dlq + stats.processing);
         P_EQ(1, said(&heard)); /* not once for each event */
@@ -855,7 +803,7 @@ TEST what_is_found_on_disk_stays_pending_and_is_logged_once(int on_unmatched)
     T_OK(sub(bus, "*", &p[1]));
     T_OK(t_settle(bus));
     P_EQ(N, trace.calls);
-    P_EQ(N, p_rows(path, "status = 'done' AND retry_count = 0"));
+    T_ROWS(N, path, "status = 'done' AND retry_count = 0");
     P_EQ(1, said(&heard));
     eb_destroy(bus);
     PASS();
@@ -864,20 +812,15 @@ TEST what_is_found_on_disk_stays_pending_and_is_logged_once(int on_unmatched)
 /* An operator's wish is not done away with either. */
 TEST retried_dead_letter_that_nobody_matches_stays_pending(int on_unmatched)
 {
-    eb_options o = t_options(t_path("retried"));
-    eb_bus *bus;
     part *p = parts(2);
+    eb_bus *bus = on_stage(t_path("retried"), on_unmatched, p, 1);
     eb_id id;
-    o.on_unmatched = on_unmatched;
-    bus = t_open(&o);
     p[0].reject = 1;
-    T_OK(sub(bus, "*", &p[0]));
-    T_OK(eb_start(bus));
     T_IS(EB_DEAD, eb_publish(bus, "x", NULL, &id));
     T_OK(eb_unsubscribe(bus, p[0].id.str));
     T_OK(eb_dlq_retry(eb_bus_store(bus), id.str, NULL));
     T_OK(t_settle(bus));
-    P_EQ(EB_PENDING, t_status(eb_bus_store(bus), id.str));
+    T_STATUS(EB_PENDING, bus, id);
     P_EQ(0, t_failures(eb_bus_store(bus), id.str, -1, NULL, 0));
     T_OK(sub(bus, "x", &p[1]));
     T_OK(eb_wait(bus, id.str, 20000));
@@ -907,8 +850,8 @@ TEST handler_that_leaves_before_the_next_event_leaves_it_to_the_policy(int on_un
     T_OK(eb_send(bus, m, 20, ids));
     T_OK(t_settle(bus));
     ASSERT_STR_EQ("a1 ", trace.text);
-    P_EQ(EB_DONE, t_status(eb_bus_store(bus), ids[0].str));
-    for (i = 1; i < 20; i++) P_EQ(end[on_unmatched], t_status(eb_bus_store(bus), ids[i].str));
+    T_STATUS(EB_DONE, bus, ids[0]);
+    for (i = 1; i < 20; i++) T_STATUS(end[on_unmatched], bus, ids[i]);
     eb_destroy(bus);
     PASS();
 }
@@ -916,13 +859,10 @@ TEST handler_that_leaves_before_the_next_event_leaves_it_to_the_policy(int on_un
 /* A delayed event meets the handlers of its hour, not those of its birth. */
 TEST delayed_event_meets_the_handlers_of_its_hour(void)
 {
-    eb_options o = t_options(t_path("delayed"));
-    eb_bus *bus = t_open(&o);
+    eb_bus *bus = t_bus(t_path("delayed"));
     part *p = parts(1);
-    eb_message m;
+    eb_message m = t_message("x", NULL);
     eb_id id;
-    memset(&m, 0, sizeof m);
-    m.type = "x";
     m.delay_ms = 150;
     T_OK(eb_start(bus));
     T_OK(eb_send(bus, &m, 1, &id));
@@ -989,7 +929,7 @@ static eb_result blocks(eb_delivery *d, void *user)
 
 static void *pumps(void *arg)
 {
-    T_MUST(eb_pump((eb_bus *)arg, EB_NONE, NULL) == EB_OK);
+    T_DO(eb_pump((eb_bus *)arg, EB_NONE, NULL));
     return NULL;
 }
 
@@ -1013,7 +953,7 @@ TEST unsubscribe_waits_for_a_call_that_another_thread_pumps(void)
     bus = t_open(&o);
     T_OK(eb_subscribe(bus, "x", blocks, NULL, NULL, &race.id[0]));
     T_OK(eb_start(bus));
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    t_post(bus, "x", NULL);
     pumper = p_go(pumps, bus);
     P_EVENTUALLY(p_get(&race.inside));
     leaver = p_go(unsubscribes, bus);
@@ -1025,10 +965,10 @@ TEST unsubscribe_waits_for_a_call_that_another_thread_pumps(void)
     p_join(pumper);
     P_EQ(EB_OK, race.result[0]);
     P_EQ(1, p_get(&race.saw)); /* the handler had returned before eb_unsubscribe did */
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    t_post(bus, "x", NULL);
     T_OK(eb_pump(bus, EB_NONE, NULL));
     P_EQ(1, p_get(&race.inside));
-    P_EQ(2, p_rows(path, "status = 'done'"));
+    T_ROWS(2, path, "status = 'done'");
     eb_destroy(bus);
     PASS();
 }
@@ -1061,8 +1001,8 @@ TEST two_running_handlers_may_unsubscribe_each_other(void)
         T_OK(eb_subscribe(bus, "*", ends_the_other, &me[0], NULL, &race.id[0]));
         T_OK(eb_subscribe(bus, "*", ends_the_other, &me[1], NULL, &race.id[1]));
         T_OK(eb_start(bus));
-        T_OK(eb_post(bus, "x", "1", NULL));
-        T_OK(eb_post(bus, "x", "2", NULL));
+        t_post(bus, "x", "1");
+        t_post(bus, "x", "2");
         T_OK(t_settle(bus));
         P_EQ(EB_OK, race.result[0]);
         P_EQ(EB_OK, race.result[1]);
@@ -1071,7 +1011,7 @@ TEST two_running_handlers_may_unsubscribe_each_other(void)
         T_OK(eb_publish(bus, "x", "3", NULL)); /* nobody's any more */
         P_EQ(3, trace.calls);
         P_EQ(0, sub_rows(path));
-        P_EQ(3, p_rows(path, "status = 'done' AND retry_count = 0"));
+        T_ROWS(3, path, "status = 'done' AND retry_count = 0");
         eb_destroy(bus);
     }
     PASS();
@@ -1102,13 +1042,12 @@ TEST rest_of_a_batch_goes_back_untried(void)
 {
     t_time time;
     eb_message m[BATCH_EVENTS];
-    p_seen seen;
+    t_seen seen = {0};
     const char *path = t_path("batch");
     eb_options o = t_options(path);
     eb_bus *bus;
     int i;
     memset(&batch, 0, sizeof batch);
-    memset(&seen, 0, sizeof seen);
     memset(m, 0, sizeof m);
     for (i = 0; i < BATCH_EVENTS; i++) m[i].type = "x";
     o.workers = EB_NONE;
@@ -1121,13 +1060,13 @@ TEST rest_of_a_batch_goes_back_untried(void)
     T_OK(eb_pump(bus, EB_NONE, NULL));
     P_EQ(BATCH_LEAVES_AT, batch.calls);
     P_EQ(1, batch.left);
-    P_EQ(BATCH_LEAVES_AT, p_rows(path, "status = 'done'"));
-    P_EQ(BATCH_EVENTS - BATCH_LEAVES_AT, p_rows(path, "status = 'pending' AND retry_count = 0"));
-    T_OK(eb_subscribe(bus, "*", p_record, &seen, NULL, NULL));
+    T_ROWS(BATCH_LEAVES_AT, path, "status = 'done'");
+    T_ROWS(BATCH_EVENTS - BATCH_LEAVES_AT, path, "status = 'pending' AND retry_count = 0");
+    t_subscribe(bus, "*", t_watch, &seen);
     T_OK(eb_pump(bus, EB_NONE, NULL));
     P_EQ(BATCH_EVENTS - BATCH_LEAVES_AT, seen.calls);
     P_EQ(1, seen.attempt);
-    P_EQ(BATCH_EVENTS, p_rows(path, "status = 'done' AND retry_count = 0"));
+    T_ROWS(BATCH_EVENTS, path, "status = 'done' AND retry_count = 0");
     eb_destroy(bus);
     PASS();
 }

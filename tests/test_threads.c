@@ -1,7 +1,7 @@
 /* test_threads.c - worker threads: in parallel, left behind and replaced, raced against, asleep. */
 #include "proc.h"
 
-static p_seen seen;
+static t_seen seen;
 static t_log logged;
 
 /* ---- in parallel ----------------------------------------------------------------------------- */
@@ -29,14 +29,12 @@ TEST four_workers_run_four_handlers_at_once(void)
     int i;
     memset(&crowd, 0, sizeof crowd);
     o.workers = 4;
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "*", meets, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
-    for (i = 0; i < 4; i++) T_OK(eb_post(bus, "x", NULL, NULL));
+    bus = t_run_with(&o, "*", meets, NULL);
+    for (i = 0; i < 4; i++) t_post(bus, "x", NULL);
     T_OK(eb_drain(bus, 2 * P_LONG_MS));
     P_EQ(4, crowd.met);
     eb_destroy(bus);
-    P_EQ(4, p_rows(path, "status = 'done' AND retry_count = 0"));
+    T_ROWS(4, path, "status = 'done' AND retry_count = 0");
     PASS();
 }
 
@@ -62,10 +60,10 @@ TEST never_more_handlers_than_workers(int workers)
     memset(&crowd, 0, sizeof crowd);
     o.workers = workers;
     bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "*", counts_itself, NULL, NULL, NULL));
-    for (i = 0; i < 40; i++) T_OK(eb_post(bus, "x", NULL, NULL));
+    t_subscribe(bus, "*", counts_itself, NULL);
+    for (i = 0; i < 40; i++) t_post(bus, "x", NULL);
     T_OK(eb_start(bus));
-    for (i = 0; i < 40; i++) T_OK(eb_post(bus, "x", NULL, NULL));
+    for (i = 0; i < 40; i++) t_post(bus, "x", NULL);
     T_OK(t_settle(bus));
     eb_destroy(bus);
     P_EQ(80, crowd.calls);
@@ -97,15 +95,13 @@ static eb_result hangs_first(eb_delivery *d, void *user)
 
 static int64_t lost(eb_bus *bus)
 {
-    eb_stats stats;
-    memset(&stats, 0, sizeof stats);
+    eb_stats stats = {0};
     return eb_stats_get(eb_bus_store(bus), &stats) == EB_OK ? stats.lost_workers : -1;
 }
 
 static eb_subscribe_options timeout_of(int64_t ms)
 {
-    eb_subscribe_options s;
-    memset(&s, 0, sizeof s);
+    eb_subscribe_options s = {0};
     s.timeout_ms = ms;
     return s;
 }
@@ -115,7 +111,7 @@ TEST timed_out_handler_is_left_behind_and_its_late_answer_is_stale(void)
     const char *path = t_path("late");
     eb_options o = t_options(path);
     eb_subscribe_options s = timeout_of(100);
-    char errors[1200], now[1200];
+    char errors[1200];
     int threads = p_threads();
     eb_stats stats;
     eb_id id;
@@ -126,10 +122,10 @@ TEST timed_out_handler_is_left_behind_and_its_late_answer_is_stale(void)
     bus = t_open(&o);
     P_EQ(0, lost(bus));
     T_OK(eb_subscribe(bus, "hang", hangs_first, NULL, &s, NULL));
-    T_OK(eb_subscribe(bus, "next", p_record, &seen, NULL, NULL));
+    t_subscribe(bus, "next", t_watch, &seen);
     T_OK(eb_start(bus));
-    T_OK(eb_post(bus, "hang", NULL, &id));
-    T_OK(eb_post(bus, "next", NULL, NULL));
+    id = t_post(bus, "hang", NULL);
+    t_post(bus, "next", NULL);
     P_EVENTUALLY(p_get(&seen.calls) == 1); /* with the only worker lost */
     P_EVENTUALLY(p_get(&hang.asked));
     P_EQ(1, p_get(&hang.cancelled));
@@ -144,10 +140,9 @@ TEST timed_out_handler_is_left_behind_and_its_late_answer_is_stale(void)
     p_set(&hang.release, 1);
     P_EVENTUALLY(p_get(&hang.returned));
     P_EVENTUALLY(lost(bus) == 0);
-    P_EQ(EB_DONE, t_status(eb_bus_store(bus), id.str));
-    P_EQ(1, t_failures(eb_bus_store(bus), id.str, 0, now, sizeof now));
-    ASSERT_STR_EQ(errors, now);
-    T_OK(eb_stats_get(eb_bus_store(bus), &stats));
+    T_STATUS(EB_DONE, bus, id);
+    T_FAILED(1, bus, id, 0, errors);
+    stats = t_stats(bus);
     ASSERT(stats.stale >= 1);
     P_EQ(2, stats.done);
     P_EQ(0, stats.dlq);
@@ -171,10 +166,9 @@ static eb_result extends(eb_delivery *d, void *user)
 
 TEST extended_handler_is_not_given_up(void)
 {
-    eb_options o = t_options(t_path("extend"));
     eb_subscribe_options s = timeout_of(1000);
     eb_id id;
-    eb_bus *bus = t_open(&o);
+    eb_bus *bus = t_bus(t_path("extend"));
     memset(&hang, 0, sizeof hang);
     T_OK(eb_subscribe(bus, "x", extends, NULL, &s, NULL));
     T_OK(eb_start(bus));
@@ -223,16 +217,16 @@ TEST after_sixteen_lost_workers_the_subscription_is_paused_and_the_others_go_on(
     o.logger = t_logger(&logged);
     bus = t_open(&o);
     T_OK(eb_subscribe(bus, "hang", hangs, NULL, &s, NULL));
-    T_OK(eb_subscribe(bus, "fine", p_record, &seen, NULL, NULL));
+    t_subscribe(bus, "fine", t_watch, &seen);
     T_OK(eb_start(bus));
-    for (i = 0; i < 20; i++) T_OK(eb_post(bus, "hang", NULL, NULL));
+    for (i = 0; i < 20; i++) t_post(bus, "hang", NULL);
     P_EVENTUALLY(lost(bus) == 16);
     P_EVENTUALLY(log_level(EB_LOG_ERROR) > 0);
     for (i = 0; i < 5; i++) T_OK(eb_publish(bus, "fine", NULL, NULL));
     P_EQ(5, p_get(&seen.calls));
     P_EQ(16, lost(bus));
     P_EQ(16, p_get(&hang.calls)); /* a seventeenth would have taken the only worker */
-    P_EQ(16, p_rows(path, "type = 'hang' AND status = 'dlq' AND retry_count = 1"));
+    T_ROWS(16, path, "type = 'hang' AND status = 'dlq' AND retry_count = 1");
 
     p_set(&hang.release, 1);
     P_EVENTUALLY(p_get(&hang.returned) >= 16);
@@ -242,13 +236,11 @@ TEST after_sixteen_lost_workers_the_subscription_is_paused_and_the_others_go_on(
 
     /* The four that were never given to it are not lost, nor charged for it. */
     memset(&seen, 0, sizeof seen);
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "*", p_record, &seen, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run_with(&o, "*", t_watch, &seen);
     T_OK(t_settle(bus));
     eb_destroy(bus);
-    P_EQ(4, p_rows(path, "type = 'hang' AND status = 'done' AND retry_count = 0"));
-    P_EQ(16, p_rows(path, "type = 'hang' AND status = 'dlq'"));
+    T_ROWS(4, path, "type = 'hang' AND status = 'done' AND retry_count = 0");
+    T_ROWS(16, path, "type = 'hang' AND status = 'dlq'");
     PASS();
 }
 
@@ -273,15 +265,15 @@ TEST lost_workers_and_paused_subscriptions_stand_in_the_file(void)
     o.retry.max_retries = EB_NONE;
     bus = t_open(&o);
     T_OK(eb_subscribe(bus, "hang.*", hangs, NULL, &s, NULL));
-    T_OK(eb_subscribe(bus, "fine", p_succeed, NULL, NULL, NULL));
+    t_subscribe(bus, "fine", t_succeeds, NULL);
     T_OK(eb_store_open(&store, &o));
     T_OK(eb_start(bus));
     P_EQ(0, figure(store, 0));
     P_EQ(0, figure(store, 1));
-    T_OK(eb_post(bus, "hang.1", NULL, NULL)); /* the first one is seen already */
+    t_post(bus, "hang.1", NULL); /* the first one is seen already */
     P_EVENTUALLY(figure(store, 0) == 1);
     P_EQ(0, figure(store, 1));
-    for (i = 1; i < EB_LOST_MAX + 4; i++) T_OK(eb_post(bus, "hang.2", NULL, NULL));
+    for (i = 1; i < EB_LOST_MAX + 4; i++) t_post(bus, "hang.2", NULL);
     P_EVENTUALLY(figure(store, 1) == 1);
     P_EVENTUALLY(lost(bus) >= EB_LOST_MAX && lost(bus) == p_get(&hang.calls));
     P_EVENTUALLY(figure(store, 0) == lost(bus));
@@ -299,7 +291,7 @@ TEST lost_workers_and_paused_subscriptions_stand_in_the_file(void)
     P_EQ(EB_LOST_MAX + 4, p_get(&hang.calls));
 
     memset(&hang, 0, sizeof hang); /* and again, until the end */
-    T_OK(eb_post(bus, "hang.3", NULL, NULL));
+    t_post(bus, "hang.3", NULL);
     P_EVENTUALLY(figure(store, 0) == 1);
     p_set(&hang.release, 1);
     T_OK(eb_shutdown(bus));
@@ -336,7 +328,7 @@ TEST shutdown_returns_in_time_beside_a_lost_worker(void)
     p_set(&hang.release, 1);
     P_EVENTUALLY(p_get(&hang.returned));
     P_EVENTUALLY(p_threads() <= threads);
-    P_EQ(1, p_rows(path, "status = 'dlq' AND retry_count = 1"));
+    T_ROWS(1, path, "status = 'dlq' AND retry_count = 1");
     PASS();
 }
 
@@ -407,21 +399,19 @@ TEST every_event_of_eight_publishers_is_handled_exactly_once(void)
     int i, wrong = 0;
     memset(handled, 0, sizeof handled);
     o.workers = 2;
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "*", ticks_off, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run_with(&o, "*", ticks_off, NULL);
     start_jobs(thread, PUBLISHERS, posts, bus);
     P_EQ(0, join_jobs(thread, PUBLISHERS));
     T_OK(eb_drain(bus, P_LONG_MS));
     for (i = 0; i < PUBLISHERS * EACH; i++) wrong += p_get(&handled[i]) != 1;
     P_EQ(0, wrong);
-    T_OK(eb_stats_get(eb_bus_store(bus), &stats));
+    stats = t_stats(bus);
     P_EQ(PUBLISHERS * EACH, stats.done);
     P_EQ(0, stats.pending + stats.processing + stats.dlq);
     P_EQ(PUBLISHERS * EACH, stats.published);
     P_EQ(PUBLISHERS * EACH, stats.delivered);
     eb_destroy(bus);
-    P_EQ(PUBLISHERS * EACH, p_rows(path, "status = 'done' AND retry_count = 0"));
+    T_ROWS(PUBLISHERS * EACH, path, "status = 'done' AND retry_count = 0");
     P_EQ(PUBLISHERS * EACH, t_sql_int(path, "SELECT count(DISTINCT seq) FROM events"));
     PASS();
 }
@@ -435,9 +425,7 @@ TEST drain_beside_posters_ends_with_nothing_left(void)
     int i, sum = 0;
     memset(handled, 0, sizeof handled);
     o.workers = 2;
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "*", ticks_off, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run_with(&o, "*", ticks_off, NULL);
     start_jobs(thread, 4, posts, bus);
     for (i = 0; i < 20; i++) {
         eb_result rc = eb_drain(bus, i & 1 ? P_LONG_MS : 1);
@@ -448,7 +436,7 @@ TEST drain_beside_posters_ends_with_nothing_left(void)
     T_OK(eb_drain(bus, 0));
     for (i = 0; i < 4 * EACH; i++) sum += p_get(&handled[i]);
     P_EQ(4 * EACH, sum);
-    P_EQ(4 * EACH, p_rows(path, "status = 'done'")); /* drained means committed */
+    T_ROWS(4 * EACH, path, "status = 'done'"); /* drained means committed */
     eb_destroy(bus);
     PASS();
 }
@@ -488,14 +476,14 @@ TEST eight_threads_publish_and_each_waits_for_its_own_event(int workers)
     o.workers = workers;
     o.retry.max_retries = 1;
     bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "x", ticks_off, NULL, NULL, NULL));
-    T_OK(eb_subscribe(bus, "bad", fails, NULL, NULL, NULL));
+    t_subscribe(bus, "x", ticks_off, NULL);
+    t_subscribe(bus, "bad", fails, NULL);
     T_OK(eb_start(bus));
     start_jobs(thread, PUBLISHERS, publishes, bus);
     P_EQ(0, join_jobs(thread, PUBLISHERS));
     eb_destroy(bus);
-    P_EQ(PUBLISHERS * 36, p_rows(path, "status = 'done' AND retry_count = 0"));
-    P_EQ(PUBLISHERS * 4, p_rows(path, "status = 'dlq' AND retry_count = 2"));
+    T_ROWS(PUBLISHERS * 36, path, "status = 'done' AND retry_count = 0");
+    T_ROWS(PUBLISHERS * 4, path, "status = 'dlq' AND retry_count = 2");
     PASS();
 }
 
@@ -548,7 +536,7 @@ static void *mess_subscribe(void *arg)
     for (i = 0; i < 100; i++) {
         eb_id id;
         const char *pattern = i & 1 ? "*" : "mess.post";
-        j->bad += eb_subscribe(j->bus, pattern, p_succeed, NULL, NULL, &id) != EB_OK;
+        j->bad += eb_subscribe(j->bus, pattern, t_succeeds, NULL, NULL, &id) != EB_OK;
         j->bad += eb_unsubscribe(j->bus, id.str) != EB_OK;
         j->bad += eb_unsubscribe(j->bus, id.str) != EB_ERR_NOT_FOUND;
     }
@@ -601,9 +589,7 @@ TEST everything_at_once_loses_nothing(void)
     p_set(&mess_done, 0);
     o.workers = 3;
     o.retry.max_retries = 1;
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "mess.*", fails_some, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run_with(&o, "mess.*", fails_some, NULL);
     for (i = 0; i < PARTS; i++) {
         memset(&jobs[i], 0, sizeof jobs[i]);
         jobs[i].bus = bus;
@@ -614,15 +600,15 @@ TEST everything_at_once_loses_nothing(void)
     P_EQ(4, p_get(&mess_done));
     for (i = 0; i < PARTS; i++) posted += jobs[i].good;
     T_OK(eb_drain(bus, P_LONG_MS));
-    T_OK(eb_stats_get(eb_bus_store(bus), &stats));
+    stats = t_stats(bus);
     P_EQ(0, stats.pending);
     P_EQ(0, stats.processing);
     P_EQ(posted, stats.done + stats.dlq);
     ASSERT(stats.dlq > 0 && stats.done > 0);
     eb_destroy(bus);
     P_EQ(posted, t_stored(path));
-    P_EQ(posted, p_rows(path, "status = 'done' OR (status = 'dlq' AND retry_count = 2)"));
-    P_EQ(0, p_rows(path, "(CAST(payload AS INTEGER) % 7 = 0) <> (status = 'dlq')"));
+    T_ROWS(posted, path, "status = 'done' OR (status = 'dlq' AND retry_count = 2)");
+    T_ROWS(0, path, "(CAST(payload AS INTEGER) % 7 = 0) <> (status = 'dlq')");
     ASSERT_STR_EQ("ok", t_sql_text(path, "PRAGMA integrity_check", buf, sizeof buf));
     PASS();
 }
@@ -641,13 +627,12 @@ static eb_result takes_a_while(eb_delivery *d, void *user)
 
 TEST unsubscribe_waits_for_the_running_call(void)
 {
-    eb_options o = t_options(t_path("unsubscribe"));
     eb_id sub;
-    eb_bus *bus = t_open(&o);
+    eb_bus *bus = t_bus(t_path("unsubscribe"));
     memset(&hang, 0, sizeof hang);
     T_OK(eb_subscribe(bus, "x", takes_a_while, NULL, NULL, &sub));
     T_OK(eb_start(bus));
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    t_post(bus, "x", NULL);
     P_EVENTUALLY(p_get(&hang.calls));
     T_OK(eb_unsubscribe(bus, sub.str));
     P_EQ(1, p_get(&hang.returned));
@@ -671,7 +656,7 @@ TEST unsubscribe_gives_up_waiting_but_no_new_call_begins(void)
     bus = t_open(&o);
     T_OK(eb_subscribe(bus, "x", hangs, NULL, NULL, &sub));
     T_OK(eb_start(bus));
-    T_OK(eb_post(bus, "x", NULL, NULL));
+    t_post(bus, "x", NULL);
     P_EVENTUALLY(p_get(&hang.calls));
     begin = p_ms();
     T_IS(EB_ERR_TIMEOUT, eb_unsubscribe(bus, sub.str));
@@ -682,7 +667,7 @@ TEST unsubscribe_gives_up_waiting_but_no_new_call_begins(void)
     T_OK(t_settle(bus)); /* the call that ran all the time counts */
     eb_destroy(bus);
     P_EQ(1, p_get(&hang.calls));
-    P_EQ(2, p_rows(path, "status = 'done' AND retry_count = 0"));
+    T_ROWS(2, path, "status = 'done' AND retry_count = 0");
     PASS();
 }
 
@@ -715,8 +700,8 @@ TEST two_handlers_that_unsubscribe_each_other_do_not_deadlock(void)
         T_OK(eb_subscribe(bus, "a", duels, &me[0], NULL, &duel.sub[0]));
         T_OK(eb_subscribe(bus, "b", duels, &me[1], NULL, &duel.sub[1]));
         T_OK(eb_start(bus));
-        T_OK(eb_post(bus, "a", NULL, NULL));
-        T_OK(eb_post(bus, "b", NULL, NULL));
+        t_post(bus, "a", NULL);
+        t_post(bus, "b", NULL);
         T_OK(t_settle(bus));
         P_EQ(EB_OK, p_get(&duel.result[0]));
         P_EQ(EB_OK, p_get(&duel.result[1]));
@@ -739,8 +724,7 @@ static eb_result leaves(eb_delivery *d, void *user)
 TEST handler_may_unsubscribe_itself(void)
 {
     static eb_id sub;
-    eb_options o = t_options(t_path("leaves"));
-    eb_bus *bus = t_open(&o);
+    eb_bus *bus = t_bus(t_path("leaves"));
     memset(&hang, 0, sizeof hang);
     hang.late = 99;
     T_OK(eb_subscribe(bus, "x", leaves, &sub, NULL, &sub));
@@ -783,7 +767,7 @@ TEST eight_threads_open_a_new_file_at_once(void)
         start_jobs(thread, PUBLISHERS, opens, NULL);
         P_EQ(0, join_jobs(thread, PUBLISHERS));
         P_EQ(PUBLISHERS, t_sql_int(shared_path, "SELECT count(DISTINCT seq) FROM events"));
-        P_EQ(PUBLISHERS, p_rows(shared_path, "status = 'pending'"));
+        T_ROWS(PUBLISHERS, shared_path, "status = 'pending'");
         ASSERT_STR_EQ("ok", t_sql_text(shared_path, "PRAGMA integrity_check", buf, sizeof buf));
     }
     PASS();
@@ -828,9 +812,7 @@ TEST sleeping_bus_only_looks_for_other_processes(int64_t idle_poll_ms, int worke
     eb_bus *bus;
     o.idle_poll_ms = idle_poll_ms;
     o.workers = workers;
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "*", p_record, &seen, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run_with(&o, "*", t_watch, &seen);
     T_OK(eb_publish(bus, "x", NULL, NULL)); /* everything has been used once */
     P_WITHIN(0, limit, quietest(limit));
     eb_destroy(bus);
@@ -844,11 +826,9 @@ TEST bus_that_waits_for_a_retry_sleeps_as_well(void)
     long limit = still + 3 + 10;
     eb_bus *bus;
     o.retry.base_delay_ms = o.retry.max_delay_ms = 3600000;
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "*", fails, NULL, NULL, NULL));
-    T_OK(eb_start(bus));
-    T_OK(eb_post(bus, "x", NULL, NULL));
-    P_EVENTUALLY(p_rows(path, "retry_count = 1") == 1);
+    bus = t_run_with(&o, "*", fails, NULL);
+    t_post(bus, "x", NULL);
+    P_EVENTUALLY(t_rows(path, "retry_count = 1") == 1);
     P_WITHIN(0, limit, quietest(limit));
     eb_destroy(bus);
     PASS();
@@ -862,9 +842,7 @@ TEST bus_without_workers_does_nothing_by_itself(void)
     eb_bus *bus;
     o.workers = EB_NONE;
     o.idle_poll_ms = 10;
-    bus = t_open(&o);
-    T_OK(eb_subscribe(bus, "*", p_record, &seen, NULL, NULL));
-    T_OK(eb_start(bus));
+    bus = t_run_with(&o, "*", t_watch, &seen);
     T_OK(eb_publish(bus, "x", NULL, NULL));
     ASSERT(p_threads() <= threads);
     P_WITHIN(0, limit, quietest(limit));
