@@ -121,6 +121,21 @@ T_UNUSED static int p_interrupted(const char *json)
     return hits;
 }
 
+/* A handler that waits at the p_gate it is given, until the test says p_set(&gate.release, 1). */
+typedef struct p_gate {
+    int calls, entered, release;
+} p_gate;
+
+T_UNUSED static eb_result p_wait_at(eb_delivery *d, void *user)
+{
+    p_gate *gate = (p_gate *)user;
+    (void)d;
+    p_add(&gate->calls, 1);
+    p_set(&gate->entered, 1);
+    p_until(&gate->release, 1);
+    return EB_OK;
+}
+
 /* ---- threads --------------------------------------------------------------------------------- */
 
 T_UNUSED static pthread_t p_go(void *(*func)(void *), void *arg)

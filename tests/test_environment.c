@@ -127,19 +127,7 @@ static double number_in(const char *text)
     return most;
 }
 
-/* Handlers that wait until they may go. */
-static struct {
-    int entered, release, calls;
-} gate;
-static eb_result waits(eb_delivery *d, void *user)
-{
-    (void)d;
-    (void)user;
-    p_add(&gate.calls, 1);
-    p_set(&gate.entered, 1);
-    p_until(&gate.release, 1);
-    return EB_OK;
-}
+static p_gate gate;
 
 static eb_options quick_options(const char *path, int pump)
 {
@@ -559,7 +547,7 @@ TEST log_names_the_full_disk_when_an_outcome_cannot_be_recorded(void)
     vfs_install();
     o.vfs = "fault";
     o.logger = t_logger(&logged);
-    bus = t_run_with(&o, "x", waits, NULL);
+    bus = t_run_with(&o, "x", p_wait_at, &gate);
     t_post(bus, "x", NULL);
     P_EVENTUALLY(p_get(&gate.entered));
     fill_disk();
@@ -783,7 +771,7 @@ TEST outcome_of_before_the_restore_ends_nothing(void)
     memset(&gate, 0, sizeof gate);
     t_copy(old, sizeof old, t_path("restore-late-old"));
     bus = t_open(&o);
-    t_subscribe(bus, "slow", waits, NULL);
+    t_subscribe(bus, "slow", p_wait_at, &gate);
     t_subscribe(bus, "fresh", t_watch, &fresh);
     T_OK(eb_start(bus));
     publish_times(bus, "fresh", 1);
@@ -951,7 +939,7 @@ TEST post_beside_a_dispatcher_that_waits_ends_by_its_own_limit(void)
     int i;
     o.busy_timeout_ms = BUSY_MS;
     o.workers = 2;
-    bus = t_run_with(&o, "slow", waits, NULL);
+    bus = t_run_with(&o, "slow", p_wait_at, &gate);
     for (i = 0; i < TRIES; i++) {
         memset(&gate, 0, sizeof gate);
         t_post(bus, "slow", NULL);
@@ -981,7 +969,7 @@ static sqlite3 *work_behind_a_lock(eb_bus **out, eb_options *o, int pump, eb_id 
     o->workers = pump ? EB_NONE : 2;
     o->shutdown_timeout_ms = 10000;
     bus = *out = t_open(o);
-    t_subscribe(bus, "slow", waits, NULL);
+    t_subscribe(bus, "slow", p_wait_at, &gate);
     t_subscribe(bus, "x", t_succeeds, NULL);
     T_DO(eb_start(bus));
     if (pump) {
@@ -1744,7 +1732,7 @@ TEST foreign_lock_is_said_when_only_the_dispatcher_waits(void)
     memset(&gate, 0, sizeof gate);
     o.busy_timeout_ms = 20;
     o.logger = t_logger(&logged);
-    bus = t_run_with(&o, "slow", waits, NULL);
+    bus = t_run_with(&o, "slow", p_wait_at, &gate);
     t_post(bus, "slow", NULL);
     P_EVENTUALLY(p_get(&gate.entered));
     app = lock_file(path);
@@ -1772,7 +1760,7 @@ TEST thread_that_cannot_be_replaced_is_said(void)
     o.retry.max_retries = EB_NONE;
     o.logger = t_logger(&logged);
     bus = t_open(&o);
-    t_subscribe(bus, "slow", waits, NULL);
+    t_subscribe(bus, "slow", p_wait_at, &gate);
     t_subscribe(bus, "x", t_watch, &seen);
     T_OK(eb_start(bus));
     t_post(bus, "slow", NULL);

@@ -805,19 +805,7 @@ TEST long_write_transaction_of_the_application_is_busy(int64_t busy_ms)
     PASS();
 }
 
-static struct {
-    int entered, release, calls;
-} gate;
-
-static eb_result waits(eb_delivery *d, void *user)
-{
-    (void)d;
-    (void)user;
-    p_add(&gate.calls, 1);
-    p_set(&gate.entered, 1);
-    p_until(&gate.release, 1);
-    return EB_OK;
-}
+static p_gate gate;
 
 TEST outcome_waits_in_memory_while_the_file_is_locked(void)
 {
@@ -829,7 +817,7 @@ TEST outcome_waits_in_memory_while_the_file_is_locked(void)
     memset(&seen, 0, sizeof seen);
     o.busy_timeout_ms = 20;
     bus = t_open(&o);
-    t_subscribe(bus, "x", waits, NULL);
+    t_subscribe(bus, "x", p_wait_at, &gate);
     t_subscribe(bus, "y", t_watch, &seen);
     T_OK(eb_start(bus));
     t_post(bus, "x", NULL);
@@ -1001,7 +989,7 @@ TEST outcome_waits_in_memory_while_the_disk_is_full(void)
     eb_bus *bus;
     memset(&gate, 0, sizeof gate);
     o.vfs = full_name();
-    bus = t_run_with(&o, "x", waits, NULL);
+    bus = t_run_with(&o, "x", p_wait_at, &gate);
     t_post(bus, "x", NULL);
     P_EVENTUALLY(p_get(&gate.entered));
     p_set(&disk_full, 1);

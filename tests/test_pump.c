@@ -744,19 +744,7 @@ TEST inside_the_logger_there_is_no_pumping(int on_unmatched, int how)
 }
 
 #ifndef EB_NO_THREADS
-static struct {
-    int inside, release, calls;
-} held;
-
-static eb_result holds(eb_delivery *d, void *user)
-{
-    (void)d;
-    (void)user;
-    p_add(&held.calls, 1);
-    p_set(&held.inside, 1);
-    p_until(&held.release, 1);
-    return EB_OK;
-}
+static p_gate gate;
 
 static void *pumps(void *arg)
 {
@@ -772,12 +760,12 @@ TEST second_thread_is_refused_and_may_pump_afterwards(void)
     eb_bus *bus;
     eb_id id;
     int64_t next = 7;
-    memset(&held, 0, sizeof held);
+    memset(&gate, 0, sizeof gate);
     o.workers = EB_NONE;
-    bus = t_run_with(&o, "*", holds, NULL);
+    bus = t_run_with(&o, "*", p_wait_at, &gate);
     id = t_post(bus, "x", NULL);
     thread = p_go(pumps, bus);
-    P_EVENTUALLY(p_get(&held.inside));
+    P_EVENTUALLY(p_get(&gate.entered));
     T_IS(EB_ERR_STATE, eb_pump(bus, EB_NONE, &next));
     P_EQ(-1, next);
     T_SAYS("thread");
@@ -786,12 +774,12 @@ TEST second_thread_is_refused_and_may_pump_afterwards(void)
     T_IS(EB_ERR_STATE, eb_publish(bus, "x", NULL, NULL));
     P_EQ(1, t_stored(path)); /* refused means not stored */
     t_post(bus, "x", NULL); /* needs nobody's turn */
-    p_set(&held.release, 1);
+    p_set(&gate.release, 1);
     p_join(thread);
     T_OK(eb_pump(bus, EB_NONE, &next)); /* another thread than before: one at a time */
     P_EQ(-1, next);
     T_OK(eb_publish(bus, "x", NULL, NULL));
-    P_EQ(3, p_get(&held.calls));
+    P_EQ(3, p_get(&gate.calls));
     T_ROWS(3, path, "status = 'done'");
     eb_destroy(bus);
     PASS();
