@@ -29,7 +29,6 @@
 
 /* ---- asserting and waiting ------------------------------------------------------------------- */
 
-#define P_EQ T_EQ /* as most programs with processes and threads say it */
 
 /* low <= got <= high */
 #define P_WITHIN(low, high, got)                                                                   \
@@ -384,7 +383,7 @@ T_UNUSED static int p_hear(p_child *c, char *line, size_t cap)
     do {                                                                                           \
         char t_line[300];                                                                          \
         t_copy(t_line, sizeof t_line, "");                                                         \
-        P_EQ(1, p_hear(child, t_line, sizeof t_line));                                             \
+        T_EQ(1, p_hear(child, t_line, sizeof t_line));                                             \
         ASSERT_STR_EQ(text, t_line);                                                               \
     } while (0)
 
@@ -435,7 +434,7 @@ T_UNUSED static int p_kill(p_child *c)
     do {                                                                                           \
         int t_status = p_end(child);                                                               \
         ASSERTm("the child ended cleanly", t_status != -1 && WIFEXITED(t_status));                 \
-        P_EQ(0, WEXITSTATUS(t_status));                                                            \
+        T_EQ(0, WEXITSTATUS(t_status));                                                            \
     } while (0)
 
 T_UNUSED static int p_is_killed(int status)

@@ -586,15 +586,15 @@ TEST logger_may_call_the_bus(const char *place, const char *driver)
     HEARS(c);
     ASSERT(read_answers(line, &g));
     ASSERTm("the logger was called", g.made);
-    P_EQ(EB_OK, g.post);
-    P_EQ(EB_OK, g.publish);
-    P_EQ(EB_ERR_STATE, g.wait);
-    P_EQ(EB_ERR_STATE, g.drain);
-    P_EQ(EB_ERR_STATE, g.pump);
-    P_EQ(EB_OK, g.stats);
-    P_EQ(EB_OK, g.subscribe);
-    P_EQ(EB_OK, g.unsubscribe);
-    P_EQ(0, g.aliased);
+    T_EQ(EB_OK, g.post);
+    T_EQ(EB_OK, g.publish);
+    T_EQ(EB_ERR_STATE, g.wait);
+    T_EQ(EB_ERR_STATE, g.drain);
+    T_EQ(EB_ERR_STATE, g.pump);
+    T_EQ(EB_OK, g.stats);
+    T_EQ(EB_OK, g.subscribe);
+    T_EQ(EB_OK, g.unsubscribe);
+    T_EQ(0, g.aliased);
     P_HEAR(c, "handled 2");
     P_HEAR(c, "shutdown 0");
     P_HEAR(c, "end");
@@ -615,12 +615,12 @@ TEST logger_may_call_a_bus_whose_file_is_locked(const char *driver)
     HEARS(c);
     ASSERT(read_answers(line, &g));
     ASSERTm("the logger was called", g.made);
-    P_EQ(EB_ERR_BUSY, g.post);
-    P_EQ(EB_ERR_BUSY, g.publish);
+    T_EQ(EB_ERR_BUSY, g.post);
+    T_EQ(EB_ERR_BUSY, g.publish);
     ASSERT(g.wait == EB_ERR_STATE || g.wait == EB_ERR_NOT_FOUND);
-    P_EQ(EB_ERR_STATE, g.drain);
-    P_EQ(EB_OK, g.stats);
-    P_EQ(0, g.aliased);
+    T_EQ(EB_ERR_STATE, g.drain);
+    T_EQ(EB_OK, g.stats);
+    T_EQ(0, g.aliased);
     P_HEAR(c, "handled 1");
     P_HEAR(c, "shutdown 0");
     P_HEAR(c, "end");
@@ -642,8 +642,8 @@ TEST bus_goes_on_while_a_thread_is_in_the_logger(const char *place)
     HEARS(c);
     ASSERT(read_answers(line, &g));
     ASSERTm("the logger was called", g.made);
-    P_EQ(EB_OK, g.post);
-    P_EQ(EB_OK, g.helped);
+    T_EQ(EB_OK, g.post);
+    T_EQ(EB_OK, g.helped);
     P_HEAR(c, "handled 2");
     P_HEAR(c, "shutdown 0");
     P_HEAR(c, "end");
@@ -662,13 +662,13 @@ TEST shutdown_inside_the_logger_begins_it(const char *place, const char *driver)
     HEARS(c);
     ASSERT(read_answers(line, &g));
     ASSERTm("the logger was called", g.made);
-    P_EQ(EB_OK, g.shutdown);
+    T_EQ(EB_OK, g.shutdown);
     P_WITHIN(0, 2000, g.slow_ms);
     HEARS(c); /* handled: as many as were in time */
     P_HEAR(c, "shutdown 0");
     P_HEAR(c, "end");
     P_ENDS_CLEANLY(c);
-    P_EQ(2, t_stored(path)); /* and nothing of it is lost */
+    T_EQ(2, t_stored(path)); /* and nothing of it is lost */
     PASS();
 }
 
@@ -686,7 +686,7 @@ TEST unsubscribe_inside_the_logger_does_not_wait(void)
     HEARS(c);
     ASSERT(read_answers(line, &g));
     ASSERTm("the logger was called", g.made);
-    P_EQ(EB_OK, g.unsubscribe);
+    T_EQ(EB_OK, g.unsubscribe);
     P_WITHIN(0, 2000, g.slow_ms);
     P_HEAR(c, "handled 1");
     P_HEAR(c, "shutdown 0");
@@ -706,13 +706,13 @@ TEST logger_of_a_failed_open_may_call_another_bus(void)
     HEARS(c);
     ASSERT_STR_EQ("open -13 1", line);
     HEARS(c);
-    P_EQ(6, sscanf(line, "%d %d %d %d %d %d", &made, &post, &publish, &wait, &drain, &aliased));
-    P_EQ(1, made);
-    P_EQ(EB_OK, post);
-    P_EQ(EB_OK, publish);
+    T_EQ(6, sscanf(line, "%d %d %d %d %d %d", &made, &post, &publish, &wait, &drain, &aliased));
+    T_EQ(1, made);
+    T_EQ(EB_OK, post);
+    T_EQ(EB_OK, publish);
     ASSERT(wait == EB_OK || wait == EB_ERR_STATE);
     ASSERT(drain == EB_OK || drain == EB_ERR_STATE);
-    P_EQ(0, aliased);
+    T_EQ(0, aliased);
     P_HEAR(c, "errmsg of eb_open");
     P_HEAR(c, "end");
     P_ENDS_CLEANLY(c);
@@ -772,10 +772,10 @@ TEST wait_before_the_start_ends_on_a_clock_of_its_own(const char *timeout, const
     char line[300];
     int rc;
     HEARS(c);
-    P_EQ(3, sscanf(line, "%d %lld %lld", &rc, &passed, &slept));
-    P_EQ(want, rc);
+    T_EQ(3, sscanf(line, "%d %lld %lld", &rc, &passed, &slept));
+    T_EQ(want, rc);
     P_WITHIN(least, most, passed);
-    P_EQ(passed, slept); /* every wait went through sleep_ms */
+    T_EQ(passed, slept); /* every wait went through sleep_ms */
     P_ENDS_CLEANLY(c);
     PASS();
 }
@@ -834,7 +834,7 @@ TEST known_key_in_a_full_queue_is_a_duplicate(void)
     T_IS(EB_DUPLICATE, eb_send(bus, m, 2, ids));
     ASSERT_STR_EQ(first.str, ids[0].str);
     ASSERT_STR_EQ(second.str, ids[1].str);
-    P_EQ(2, t_stored(path));
+    T_EQ(2, t_stored(path));
     eb_destroy(bus);
     PASS();
 }
@@ -855,11 +855,11 @@ TEST batch_with_known_keys_needs_room_for_the_others_only(void)
     m[1] = with_key("two");
     m[2] = with_key("three");
     T_IS(EB_ERR_FULL, eb_send(bus, m, 3, ids)); /* two new ones, room for one: none is stored */
-    P_EQ(1, t_stored(path));
+    T_EQ(1, t_stored(path));
     T_IS(EB_DUPLICATE, eb_send(bus, m, 2, ids));
     ASSERT_STR_EQ(first.str, ids[0].str);
     ASSERT(t_is_v4(ids[1].str));
-    P_EQ(2, t_stored(path));
+    T_EQ(2, t_stored(path));
     eb_destroy(bus);
     o.path = path = t_path("cap-twice"); /* the same new key twice in one batch is one event */
     bus = t_open(&o);
@@ -867,7 +867,7 @@ TEST batch_with_known_keys_needs_room_for_the_others_only(void)
     m[0] = m[1] = with_key("new");
     T_IS(EB_DUPLICATE, eb_send(bus, m, 2, ids));
     ASSERT_STR_EQ(ids[0].str, ids[1].str);
-    P_EQ(2, t_stored(path));
+    T_EQ(2, t_stored(path));
     eb_destroy(bus);
     PASS();
 }
@@ -1059,10 +1059,10 @@ TEST subscribe_option_of_a_later_version_is_refused(int n)
     T_IS(EB_ERR_ARG, eb_subscribe(bus, "x", t_rejects, NULL, &so, &id));
     eb_errmsg(msg, sizeof msg);
     ASSERTm("the message names the option", strstr(msg, name) != NULL);
-    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM subscriptions"));
+    T_EQ(0, t_sql_int(path, "SELECT count(*) FROM subscriptions"));
     t_post(bus, "x", NULL);
     T_OK(eb_pump(bus, EB_NONE, NULL));
-    P_EQ(1, t_stats(bus).pending); /* nobody subscribed */
+    T_EQ(1, t_stats(bus).pending); /* nobody subscribed */
     eb_destroy(bus);
     PASS();
 }
@@ -1169,7 +1169,7 @@ TEST earlier_delay_notifies_and_a_later_one_does_not(void)
     p_set(&notified, 0);
     m.delay_ms = 2000;
     p_join(p_go(posts, bus));
-    P_EQ(0, p_get(&notified)); /* whoever sleeps for 1000 is in time */
+    T_EQ(0, p_get(&notified)); /* whoever sleeps for 1000 is in time */
     m.delay_ms = 300;
     p_join(p_go(posts, bus));
     ASSERT(p_get(&notified) >= 1);
@@ -1262,7 +1262,7 @@ TEST leaving_that_frees_nothing_does_not_notify(void)
     T_PUMP(bus, EB_NONE, 500);
     p_set(&notified, 0);
     T_OK(eb_unsubscribe(bus, sub.str));
-    P_EQ(0, p_get(&notified));
+    T_EQ(0, p_get(&notified));
     T_PUMP(bus, EB_NONE, 500);
     eb_destroy(bus);
     PASS();
@@ -1306,11 +1306,11 @@ TEST nothing_earlier_does_not_notify(void)
     eb_event_list_free(&list);
     t_advance(&t, 86400000);
     T_OK(eb_dlq_purge(eb_bus_store(bus), 1, NULL));
-    P_EQ(0, t_stored(path));
+    T_EQ(0, t_stored(path));
     T_IS(EB_ERR_PAYLOAD, eb_post(bus, "good", "no json", NULL));
-    P_EQ(0, p_get(&notified));
+    T_EQ(0, p_get(&notified));
     T_PUMP(bus, EB_NONE, -1);
-    P_EQ(0, p_get(&notified));
+    T_EQ(0, p_get(&notified));
     eb_destroy(bus);
     PASS();
 }
@@ -1351,7 +1351,7 @@ TEST loop_that_sleeps_until_it_is_notified_misses_nothing(void)
             p_nap_us(50);
     }
     p_join(thread);
-    P_EQ(LOOP_EVENTS, p_get(&seen.calls));
+    T_EQ(LOOP_EVENTS, p_get(&seen.calls));
     eb_destroy(bus);
     PASS();
 }

@@ -476,7 +476,7 @@ TEST transaction_of_a_retry_of_many_is_bounded(void)
         q.pattern = "a.*";
         weigh_from_here();
         T_OK(eb_dlq_retry_all(eb_bus_store(bus), &q, &count));
-        P_EQ(i ? 6000 : 2000, count);
+        T_EQ(i ? 6000 : 2000, count);
         ASSERT(cost.commits <= (i ? 6000 : 2000) / 100);
         if (i == 0) few = most_steps;
         else P_WITHIN(1, few * 5 / 4, most_steps);
@@ -613,7 +613,7 @@ TEST stats_of_a_started_bus_cost_the_same_whatever_lies_in_the_file(void)
         T_OK(eb_stats_get(eb_bus_store(bus), &s));
         weigh_from_here();
         T_OK(eb_stats_get(eb_bus_store(bus), &s));
-        P_EQ(i ? 5010 : 60, s.pending);
+        T_EQ(i ? 5010 : 60, s.pending);
         if (i == 0) few = steps();
         else P_WITHIN(1, few * 3 / 2, steps());
         ASSERT_EQ(0, cost.commits);
@@ -710,7 +710,7 @@ TEST no_statement_is_prepared_again(const char *key)
         T_OK(eb_stats_get(eb_bus_store(bus), &s));
         T_OK(eb_drain(bus, 1000));
     }
-    P_EQ(0, prepared_again(&bus->store.writer, 0) + prepared_again(&bus->store.reader, 0));
+    T_EQ(0, prepared_again(&bus->store.writer, 0) + prepared_again(&bus->store.reader, 0));
     end();
     PASS();
 }
@@ -729,7 +729,7 @@ TEST wal_of_a_started_bus_does_not_grow_by_the_commit_at_full(void)
     T_OK(eb_stats_get(eb_bus_store(bus), &early));
     for (i = 0; i < 200; i++) t_post(bus, "wanted", "{}");
     T_OK(eb_stats_get(eb_bus_store(bus), &late));
-    P_EQ(late.wal_bytes, early.wal_bytes);
+    T_EQ(late.wal_bytes, early.wal_bytes);
     end();
     PASS();
 }
@@ -749,7 +749,7 @@ TEST budget_of_a_pump_counts_its_commits(void)
     for (i = 0; i < 4; i++) {
         weigh_from_here();
         T_OK(eb_pump(bus, 2, &next));
-        P_EQ(0, next);
+        T_EQ(0, next);
         ASSERT(runs >= 1);
         P_WITHIN(1, 3, cost.commits); /* the last one is that of the acks */
     }

@@ -239,35 +239,35 @@ TEST running_event_spends_one_attempt_and_is_due_at_once(const char *driver, con
 
     /* The claim was on disk before the handler ran; nothing has failed yet. */
     ASSERT_STR_EQ("processing", t_sql_text(path, "SELECT status FROM events", buf, sizeof buf));
-    P_EQ(0, t_sql_int(path, "SELECT retry_count FROM events"));
+    T_EQ(0, t_sql_int(path, "SELECT retry_count FROM events"));
 
     bus = open_next(path);
     T_OK(eb_start(bus));
-    P_EQ(0, seen.calls);
+    T_EQ(0, seen.calls);
     T_OK(eb_log_read(eb_bus_store(bus), NULL, &list));
-    P_EQ(1, list.count);
-    P_EQ(EB_PENDING, list.items[0].status);
-    P_EQ(1, list.items[0].retry_count);
-    P_EQ(1, t_errors(list.items[0].last_error, 0, buf, sizeof buf));
+    T_EQ(1, list.count);
+    T_EQ(EB_PENDING, list.items[0].status);
+    T_EQ(1, list.items[0].retry_count);
+    T_EQ(1, t_errors(list.items[0].last_error, 0, buf, sizeof buf));
     ASSERT_STRN_EQ("interrupted", buf, 11);
     t_copy(id, sizeof id, list.items[0].id.str);
     eb_event_list_free(&list);
 
     entry = only_attempt();
     ASSERTm("recovery logs the failed attempt", entry != NULL);
-    P_EQ(1, entry->attempt);
-    P_EQ(4, entry->max_attempts);
-    P_EQ(0, entry->next_delay_ms);
+    T_EQ(1, entry->attempt);
+    T_EQ(4, entry->max_attempts);
+    T_EQ(0, entry->next_delay_ms);
     ASSERT_STR_EQ(id, entry->event_id);
     ASSERT_STR_EQ("job", entry->type);
     ASSERT_STRN_EQ("interrupted", entry->error, 11);
 
     T_PUMP(bus, EB_NONE, -1);
-    P_EQ(1, seen.calls);
-    P_EQ(2, seen.attempt);
-    P_EQ(4, seen.max_attempts);
-    P_EQ(1, seen.retry_count);
-    P_EQ(1, p_interrupted(seen.errors));
+    T_EQ(1, seen.calls);
+    T_EQ(2, seen.attempt);
+    T_EQ(4, seen.max_attempts);
+    T_EQ(1, seen.retry_count);
+    T_EQ(1, p_interrupted(seen.errors));
     ASSERT_STR_EQ("{\"n\":1}", seen.payload);
     eb_destroy(bus);
     T_ROWS(1, path, "status = 'done' AND retry_count = 1");
@@ -287,9 +287,9 @@ TEST worker_threads_recover_a_running_event_too(void)
     o.retry.base_delay_ms = o.retry.max_delay_ms = 3600000;
     bus = t_run_with(&o, "job", t_watch, &seen);
     T_OK(t_settle(bus));
-    P_EQ(1, seen.calls);
-    P_EQ(2, seen.attempt);
-    P_EQ(1, p_interrupted(seen.errors));
+    T_EQ(1, seen.calls);
+    T_EQ(2, seen.attempt);
+    T_EQ(1, p_interrupted(seen.errors));
     eb_destroy(bus);
     T_ROWS(1, path, "status = 'done' AND retry_count = 1");
     PASS();
@@ -306,10 +306,10 @@ TEST earlier_errors_stay_in_front_of_the_interruption(const char *driver)
     bus = open_next(path);
     T_OK(eb_start(bus));
     T_OK(eb_pump(bus, EB_NONE, NULL));
-    P_EQ(1, seen.calls);
-    P_EQ(3, seen.attempt);
-    P_EQ(2, seen.retry_count);
-    P_EQ(2, t_errors(seen.errors, 0, buf, sizeof buf));
+    T_EQ(1, seen.calls);
+    T_EQ(3, seen.attempt);
+    T_EQ(2, seen.retry_count);
+    T_EQ(2, t_errors(seen.errors, 0, buf, sizeof buf));
     ASSERT_STR_EQ("first failure", buf);
     t_errors(seen.errors, 1, buf, sizeof buf);
     ASSERT_STRN_EQ("interrupted", buf, 11);
@@ -326,7 +326,7 @@ TEST events_that_ran_in_parallel_are_all_innocent(void)
     eb_bus *bus;
     p_child *c = p_spawn("hang", path, "16", NULL);
     for (i = 0; i < 16; i++) {
-        P_EQ(1, p_hear(c, line, sizeof line));
+        T_EQ(1, p_hear(c, line, sizeof line));
         ASSERT_STR_EQ("in", line);
     }
     ASSERT(p_is_killed(p_kill(c)));
@@ -334,9 +334,9 @@ TEST events_that_ran_in_parallel_are_all_innocent(void)
     bus = open_next(path);
     T_OK(eb_start(bus));
     T_ROWS(16, path, "status = 'pending' AND retry_count = 0"); /* nobody knows which */
-    P_EQ(16, t_sql_int(path, "SELECT count(*) FROM deliveries WHERE apart = 1"));
+    T_EQ(16, t_sql_int(path, "SELECT count(*) FROM deliveries WHERE apart = 1"));
     T_OK(eb_pump(bus, EB_NONE, NULL));
-    P_EQ(16, seen.calls);
+    T_EQ(16, seen.calls);
     eb_destroy(bus);
     T_ROWS(16, path, "status = 'done' AND retry_count = 0");
     PASS();
@@ -397,17 +397,17 @@ TEST poison_ends_in_the_dlq_and_its_neighbours_lose_nothing(const char *driver,
     ASSERT(calls >= attempts);
 
     T_ROWS(1, path, "type = 'poison.a' AND status = 'dlq'");
-    P_EQ(attempts, t_sql_int(path, "SELECT retry_count FROM events WHERE type = 'poison.a'"));
+    T_EQ(attempts, t_sql_int(path, "SELECT retry_count FROM events WHERE type = 'poison.a'"));
     t_sql_text(path, "SELECT last_error FROM events WHERE type = 'poison.a'", buf, sizeof buf);
-    P_EQ(attempts, t_errors(buf, -1, NULL, 0));
-    P_EQ(attempts, p_interrupted(buf));
+    T_EQ(attempts, t_errors(buf, -1, NULL, 0));
+    T_EQ(attempts, p_interrupted(buf));
     T_ROWS(10, path, "type = 'good' AND status = 'done' AND retry_count = 0");
 
     o = t_options(path);
     T_OK(eb_store_open(&store, &o));
     T_OK(eb_dlq_list(store, NULL, &list));
-    P_EQ(1, list.count);
-    P_EQ(attempts, list.items[0].retry_count);
+    T_EQ(1, list.count);
+    T_EQ(attempts, list.items[0].retry_count);
     ASSERT(list.items[0].dlq_at_ms > 0);
     eb_event_list_free(&list);
     eb_store_close(store);
@@ -436,7 +436,7 @@ TEST waiting_event_keeps_count_and_due_time(const char *what, int failed)
     p_child *c = p_spawn("wait", path, what, NULL);
     P_HEAR(c, "waits");
     ASSERT(p_is_killed(p_end(c)));
-    P_EQ(failed, t_sql_int(path, "SELECT retry_count FROM events"));
+    T_EQ(failed, t_sql_int(path, "SELECT retry_count FROM events"));
 
     memset(&seen, 0, sizeof seen);
     o.workers = EB_NONE;
@@ -445,24 +445,24 @@ TEST waiting_event_keeps_count_and_due_time(const char *what, int failed)
     now.now_ms += 1000; /* the restart took a second, and the monotonic clock began anew */
     now.mono_ms = 77;
     bus = t_run_with(&o, "job", t_watch, &seen);
-    P_EQ(0, t_log_attempts(&logged));
+    T_EQ(0, t_log_attempts(&logged));
     T_PUMP(bus, EB_NONE, 4000);
-    P_EQ(0, seen.calls);
-    P_EQ(failed, t_sql_int(path, "SELECT retry_count FROM events"));
+    T_EQ(0, seen.calls);
+    T_EQ(failed, t_sql_int(path, "SELECT retry_count FROM events"));
     if (failed) T_ROWS(1, path, "status = 'processing'"); /* a retry stays processing */
     t_advance(&now, 3999);
     T_PUMP(bus, EB_NONE, 1);
-    P_EQ(0, seen.calls);
+    T_EQ(0, seen.calls);
     t_advance(&now, 1);
     T_OK(eb_pump(bus, EB_NONE, &next));
-    P_EQ(1, seen.calls);
-    P_EQ(failed + 1, seen.attempt);
-    P_EQ(failed, seen.retry_count);
+    T_EQ(1, seen.calls);
+    T_EQ(failed + 1, seen.attempt);
+    T_EQ(failed, seen.retry_count);
     if (failed) ASSERT_STR_EQ("[\"first failure\"]", seen.errors);
-    P_EQ(-1, next);
+    T_EQ(-1, next);
     eb_destroy(bus);
     T_ROWS(1, path, "status = 'done'");
-    P_EQ(failed, t_sql_int(path, "SELECT retry_count FROM events"));
+    T_EQ(failed, t_sql_int(path, "SELECT retry_count FROM events"));
     PASS();
 }
 
@@ -477,7 +477,7 @@ TEST retry_of_a_worker_thread_keeps_its_due_time(void)
     bus = open_next(path);
     T_OK(eb_start(bus));
     T_OK(eb_pump(bus, EB_NONE, &next));
-    P_EQ(0, seen.calls);
+    T_EQ(0, seen.calls);
     P_WITHIN(3600000 - 2 * P_LONG_MS, 3600000, next);
     T_ROWS(1, path, "retry_count = 1 AND last_error = '[\"first failure\"]'");
     eb_destroy(bus);
@@ -549,17 +549,17 @@ TEST acknowledged_posts_survive_kill_at_any_moment(void)
         p_child *c;
         snprintf(number, sizeof number, "%d", round);
         c = p_spawn("posts", path, number, NULL);
-        P_EQ(1, p_hear(c, line, sizeof line));
+        T_EQ(1, p_hear(c, line, sizeof line));
         remember(line);
         seed = seed * 1664525u + 1013904223u;
         until = p_ms() + (int64_t)((seed >> 16) % 25);
         while (p_ms() < until) {
-            P_EQ(1, p_hear(c, line, sizeof line));
+            T_EQ(1, p_hear(c, line, sizeof line));
             remember(line);
         }
         p_shoot(c);
         while ((heard = p_hear(c, line, sizeof line)) == 1) remember(line);
-        P_EQ(0, heard);
+        T_EQ(0, heard);
         ASSERT(p_is_killed(p_end(c)));
     }
 
@@ -579,13 +579,13 @@ TEST acknowledged_posts_survive_kill_at_any_moment(void)
         back += found->seq <= last; /* one process after the other: numbers only rise */
         last = found->seq;
     }
-    P_EQ(0, lost);
-    P_EQ(0, back);
-    P_EQ(n, t_sql_int(path, "SELECT count(DISTINCT seq) FROM events"));
-    P_EQ(n, t_sql_int(path, "SELECT count(DISTINCT id) FROM events"));
-    P_EQ(n, t_stored(path));
+    T_EQ(0, lost);
+    T_EQ(0, back);
+    T_EQ(n, t_sql_int(path, "SELECT count(DISTINCT seq) FROM events"));
+    T_EQ(n, t_sql_int(path, "SELECT count(DISTINCT id) FROM events"));
+    T_EQ(n, t_stored(path));
     T_ROWS(n, path, "status = 'done'");
-    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM (SELECT payload FROM events WHERE type = 'batch'"
+    T_EQ(0, t_sql_int(path, "SELECT count(*) FROM (SELECT payload FROM events WHERE type = 'batch'"
                             " GROUP BY payload HAVING count(*) <> 5)")); /* all or none */
     free(acked);
     free(stored);
@@ -601,16 +601,16 @@ TEST processing_by_hand_counts_as_one_failed_attempt(void)
     const char *path = t_path("hand");
     eb_bus *bus;
     fill(path, 1);
-    P_EQ(SQLITE_OK, t_sql(path, "UPDATE events SET status = 'processing'", NULL, 0));
+    T_EQ(SQLITE_OK, t_sql(path, "UPDATE events SET status = 'processing'", NULL, 0));
     T_ROWS(1, path, "status = 'processing' AND retry_count = 0");
     bus = open_next(path);
     T_OK(eb_start(bus));
     T_ROWS(1, path, "status = 'pending' AND retry_count = 1");
-    P_EQ(1, t_log_attempts(&logged));
+    T_EQ(1, t_log_attempts(&logged));
     T_OK(eb_pump(bus, EB_NONE, NULL));
-    P_EQ(1, seen.calls);
-    P_EQ(2, seen.attempt);
-    P_EQ(1, p_interrupted(seen.errors));
+    T_EQ(1, seen.calls);
+    T_EQ(2, seen.attempt);
+    T_EQ(1, p_interrupted(seen.errors));
     eb_destroy(bus);
     T_ROWS(1, path, "status = 'done' AND retry_count = 1");
     PASS();
@@ -624,7 +624,7 @@ TEST interrupted_last_attempt_is_dead_at_start_and_logged_as_the_last(void)
     char buf[1200];
     eb_bus *bus;
     fill(path, 1);
-    P_EQ(SQLITE_OK, t_sql(path, "UPDATE events SET status = 'processing'", NULL, 0));
+    T_EQ(SQLITE_OK, t_sql(path, "UPDATE events SET status = 'processing'", NULL, 0));
     memset(&seen, 0, sizeof seen);
     o.workers = EB_NONE;
     o.retry.max_retries = EB_NONE;
@@ -632,14 +632,14 @@ TEST interrupted_last_attempt_is_dead_at_start_and_logged_as_the_last(void)
     bus = t_run_with(&o, "job", t_watch, &seen);
     T_ROWS(1, path, "status = 'dlq' AND retry_count = 1");
     t_sql_text(path, "SELECT last_error FROM events", buf, sizeof buf);
-    P_EQ(1, p_interrupted(buf));
+    T_EQ(1, p_interrupted(buf));
     entry = only_attempt();
     ASSERT(entry != NULL);
-    P_EQ(1, entry->attempt);
-    P_EQ(1, entry->max_attempts);
-    P_EQ(-1, entry->next_delay_ms);
+    T_EQ(1, entry->attempt);
+    T_EQ(1, entry->max_attempts);
+    T_EQ(-1, entry->next_delay_ms);
     T_OK(eb_pump(bus, EB_NONE, NULL));
-    P_EQ(0, seen.calls);
+    T_EQ(0, seen.calls);
     eb_destroy(bus);
     PASS();
 }
@@ -651,7 +651,7 @@ TEST a_hundred_stuck_events_recover_in_one_start(void)
     int64_t begin;
     eb_bus *bus;
     fill(path, 100);
-    P_EQ(SQLITE_OK, t_sql(path, "UPDATE events SET status = 'processing'", NULL, 0));
+    T_EQ(SQLITE_OK, t_sql(path, "UPDATE events SET status = 'processing'", NULL, 0));
     T_ROWS(100, path, "status = 'processing'");
     memset(&seen, 0, sizeof seen);
     o.retry.base_delay_ms = o.retry.max_delay_ms = 3600000; /* due at once: not this */
@@ -662,8 +662,8 @@ TEST a_hundred_stuck_events_recover_in_one_start(void)
     T_OK(eb_start(bus));
     ASSERT(p_ms() - begin < P_SLACK_MS);
     T_OK(t_settle(bus));
-    P_EQ(100, seen.calls);
-    P_EQ(100, t_log_attempts(&logged));
+    T_EQ(100, seen.calls);
+    T_EQ(100, t_log_attempts(&logged));
     eb_destroy(bus);
     T_ROWS(100, path, "status = 'done' AND retry_count = 1");
     PASS();
@@ -680,9 +680,9 @@ TEST clean_restart_spends_no_attempt(void)
     eb_destroy(bus);
     bus = open_next(path);
     T_OK(eb_start(bus));
-    P_EQ(0, t_log_attempts(&logged));
+    T_EQ(0, t_log_attempts(&logged));
     T_OK(eb_pump(bus, EB_NONE, NULL));
-    P_EQ(20, seen.calls);
+    T_EQ(20, seen.calls);
     eb_destroy(bus);
     T_ROWS(20, path, "status = 'done' AND retry_count = 0");
     PASS();

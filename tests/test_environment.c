@@ -345,7 +345,7 @@ TEST namespace_and_a_file_of_that_name_do_not_collide(int pump, int file_first)
         T_OK(eb_start(bus[i]));
     }
     for (i = 0; i < 2; i++) T_OK(eb_publish(bus[i], "x", NULL, NULL));
-    for (i = 0; i < 2; i++) P_EQ(1, p_get(&seen[i].calls));
+    for (i = 0; i < 2; i++) T_EQ(1, p_get(&seen[i].calls));
     for (i = 0; i < 2; i++) eb_destroy(bus[i]);
     PASS();
 }
@@ -395,23 +395,23 @@ TEST start_reads_the_schema_version_again(int pump)
     char version[40], sql[200];
     t_sql_text(path, "SELECT value FROM meta WHERE key='schema_version'", version, sizeof version);
     t_subscribe(bus, "x", t_watch, &seen);
-    P_EQ(SQLITE_OK, t_sql(path, "UPDATE meta SET value=1000000 WHERE key='schema_version'", NULL,
+    T_EQ(SQLITE_OK, t_sql(path, "UPDATE meta SET value=1000000 WHERE key='schema_version'", NULL,
                           0));
     T_IS(EB_ERR_SCHEMA, eb_start(bus));
     t_post(bus, "x", NULL);
     T_IS(EB_ERR_STATE, eb_drain(bus, 0)); /* it is not started */
     p_nap(30);
-    P_EQ(0, p_get(&seen.calls));
+    T_EQ(0, p_get(&seen.calls));
     T_ROWS(1, path, "status = 'pending'");
     snprintf(sql, sizeof sql, "UPDATE meta SET value=%s WHERE key='schema_version'", version);
-    P_EQ(SQLITE_OK, t_sql(path, sql, NULL, 0));
+    T_EQ(SQLITE_OK, t_sql(path, sql, NULL, 0));
     other = t_open(&o);
     T_OK(eb_start(other)); /* nobody owns it */
     eb_destroy(other);
     T_OK(eb_start(bus));
     T_OK(t_settle(bus));
     eb_destroy(bus);
-    P_EQ(1, p_get(&seen.calls));
+    T_EQ(1, p_get(&seen.calls));
     PASS();
 }
 
@@ -462,16 +462,16 @@ TEST store_reads_on_a_full_disk(const char *where)
     fill_disk();
     T_OK(eb_store_open(&store, &o));
     T_OK(eb_log_read(store, NULL, &list));
-    P_EQ(3 + living, list.count);
+    T_EQ(3 + living, list.count);
     t_copy(id, sizeof id, list.items[0].id.str);
     eb_event_list_free(&list);
     T_OK(eb_dlq_list(store, NULL, &list));
-    P_EQ(1, list.count);
+    T_EQ(1, list.count);
     eb_event_list_free(&list);
     T_OK(eb_get(store, id, &list));
     eb_event_list_free(&list);
     T_OK(eb_stats_get(store, &stats));
-    P_EQ(1, stats.dlq);
+    T_EQ(1, stats.dlq);
     T_IS(EB_ERR_FULL, eb_dlq_retry(store, id, NULL));
     T_OK(eb_stats_get(store, &stats));
     eb_store_close(store);
@@ -479,7 +479,7 @@ TEST store_reads_on_a_full_disk(const char *where)
     eb_destroy(bus);
     bus = t_open(&o); /* and nothing was lost by it */
     eb_destroy(bus);
-    P_EQ(3 + living, t_stored(path));
+    T_EQ(3 + living, t_stored(path));
     T_ROWS(1, path, "status = 'dlq'");
     PASS();
 }
@@ -529,10 +529,10 @@ TEST log_names_the_full_disk_when_claiming_fails(int pump)
     }
     vfs_heal();
     ASSERT(said(&logged, EB_LOG_ERROR, "") > 0);
-    P_EQ(said(&logged, EB_LOG_ERROR, ""), said_of(&logged, 0, "full", text, sizeof text));
+    T_EQ(said(&logged, EB_LOG_ERROR, ""), said_of(&logged, 0, "full", text, sizeof text));
     if (!strstr(text, base_of(path))) FAILm("the entry names the file");
     T_OK(t_settle(bus));
-    P_EQ(1, p_get(&seen.calls));
+    T_EQ(1, p_get(&seen.calls));
     eb_destroy(bus);
     PASS();
 }
@@ -555,10 +555,10 @@ TEST log_names_the_full_disk_when_an_outcome_cannot_be_recorded(void)
     P_EVENTUALLY(said(&logged, EB_LOG_ERROR, "") > 0);
     vfs_heal();
     T_OK(t_settle(bus));
-    P_EQ(said(&logged, EB_LOG_ERROR, ""), said_of(&logged, 0, "full", text, sizeof text));
+    T_EQ(said(&logged, EB_LOG_ERROR, ""), said_of(&logged, 0, "full", text, sizeof text));
     ASSERTm("the entry names the file", strstr(text, base_of(path)) != NULL);
     eb_destroy(bus);
-    P_EQ(1, p_get(&gate.calls));
+    T_EQ(1, p_get(&gate.calls));
     PASS();
 }
 
@@ -652,19 +652,19 @@ TEST what_is_posted_after_a_restore_is_dispatched(int pump, int64_t idle_poll_ms
     copy_database(path, old);
     publish_times(bus, "before", 30);
     copy_database(old, path);
-    P_EQ(5, t_stored(path));
+    T_EQ(5, t_stored(path));
     for (i = 0; i < 20; i++) T_OK(eb_post(bus, "after", NULL, &id[i]));
     T_OK(eb_drain(bus, 5000));
-    P_EQ(20, p_get(&after.calls));
-    P_EQ(35, p_get(&before.calls));
+    T_EQ(20, p_get(&after.calls));
+    T_EQ(35, p_get(&before.calls));
     for (i = 0; i < 20; i++) T_OK(eb_wait(bus, id[i].str, 0));
     stats = t_stats(bus);
-    P_EQ(25, stats.done);
-    P_EQ(0, stats.pending + stats.processing);
+    T_EQ(25, stats.done);
+    T_EQ(0, stats.pending + stats.processing);
     T_OK(eb_publish(bus, "after", NULL, NULL)); /* and so on */
     eb_destroy(bus);
     T_ROWS(26, path, "status = 'done' AND retry_count = 0");
-    P_EQ(26, t_sql_int(path, "SELECT max(seq) FROM event_log"));
+    T_EQ(26, t_sql_int(path, "SELECT max(seq) FROM event_log"));
     PASS();
 }
 
@@ -686,15 +686,15 @@ TEST what_waits_in_the_restored_file_is_dispatched(int pump)
     T_OK(eb_start(bus));
     publish_times(bus, "x", 10);
     T_OK(t_settle(bus));
-    P_EQ(12, p_get(&seen.calls));
+    T_EQ(12, p_get(&seen.calls));
     copy_database(old, path);
     for (end = p_ms() + 4000; p_get(&seen.calls) < 14 && p_ms() < end; p_nap(5))
         if (pump) T_OK(eb_pump(bus, EB_NONE, NULL));
-    P_EQ(14, p_get(&seen.calls));
+    T_EQ(14, p_get(&seen.calls));
     T_OK(t_settle(bus));
     eb_destroy(bus);
     T_ROWS(2, path, "status = 'done'");
-    P_EQ(2, t_stored(path));
+    T_EQ(2, t_stored(path));
     PASS();
 }
 
@@ -728,7 +728,7 @@ TEST restored_file_has_ids_of_its_own(int pump)
     bus = t_open(&o); /* the id is good for the next process as well */
     T_STATUS(EB_DONE, bus, later);
     eb_destroy(bus);
-    P_EQ(2, t_stored(path));
+    T_EQ(2, t_stored(path));
     PASS();
 }
 
@@ -752,11 +752,11 @@ TEST copies_of_before_the_restore_are_forgotten(void)
     copy_database(old, path);
     for (i = 0; i < 3; i++) t_post(bus, "fresh", NULL); /* the same numbers */
     T_OK(eb_drain(bus, 5000));
-    P_EQ(0, p_get(&gone.calls));
-    P_EQ(4, p_get(&fresh.calls));
+    T_EQ(0, p_get(&gone.calls));
+    T_EQ(4, p_get(&fresh.calls));
     eb_destroy(bus);
     T_ROWS(4, path, "status = 'done' AND type = 'fresh'");
-    P_EQ(4, t_stored(path));
+    T_EQ(4, t_stored(path));
     PASS();
 }
 
@@ -780,13 +780,13 @@ TEST outcome_of_before_the_restore_ends_nothing(void)
     P_EVENTUALLY(p_get(&gate.entered));
     copy_database(old, path);
     T_OK(eb_publish(bus, "fresh", NULL, NULL)); /* has the number of the slow one; its own handler */
-    P_EQ(2, p_get(&fresh.calls));
+    T_EQ(2, p_get(&fresh.calls));
     p_set(&gate.release, 1);
     T_OK(eb_drain(bus, 5000));
     eb_destroy(bus);
-    P_EQ(1, p_get(&gate.calls));
+    T_EQ(1, p_get(&gate.calls));
     T_ROWS(2, path, "status = 'done' AND type = 'fresh' AND retry_count = 0");
-    P_EQ(2, t_stored(path));
+    T_EQ(2, t_stored(path));
     PASS();
 }
 
@@ -813,11 +813,11 @@ TEST restored_file_that_is_not_ours_takes_no_events(int pump)
     rc = eb_drain(bus, 200);
     ASSERT(rc == EB_ERR_SCHEMA || rc == EB_ERR_CORRUPT || rc == EB_ERR_TIMEOUT);
     P_WITHIN(0, 2000, p_ms() - begin);
-    P_EQ(1, t_sql_int(path, "SELECT count(*) FROM sqlite_schema")); /* nothing was made in it */
+    T_EQ(1, t_sql_int(path, "SELECT count(*) FROM sqlite_schema")); /* nothing was made in it */
     copy_database(old, path);
     P_EVENTUALLY(eb_post(bus, "x", NULL, NULL) == EB_OK);
     T_OK(eb_drain(bus, 5000));
-    P_EQ(3, p_get(&seen.calls));
+    T_EQ(3, p_get(&seen.calls));
     eb_destroy(bus);
     T_ROWS(3, path, "status = 'done'");
     PASS();
@@ -922,8 +922,8 @@ TEST call_behind_one_that_waits_ends_by_its_own_limit(int which, int started)
         unlock_file(app);
         if (took <= BUSY_MS + LATE_MS) break;
     }
-    P_EQ(EB_ERR_BUSY, l.rc);
-    P_EQ(which == CALL_UNSUBSCRIBE ? EB_OK : EB_ERR_BUSY, rc);
+    T_EQ(EB_ERR_BUSY, l.rc);
+    T_EQ(which == CALL_UNSUBSCRIBE ? EB_OK : EB_ERR_BUSY, rc);
     P_WITHIN(which == CALL_UNSUBSCRIBE ? 0 : BUSY_MS - 30, BUSY_MS + LATE_MS, took);
     eb_destroy(l.bus);
     PASS();
@@ -1002,7 +1002,7 @@ TEST drain_and_wait_end_in_time_though_the_file_is_locked(int pump, const char *
         if (rc == EB_ERR_TIMEOUT && took <= most) break;
     }
     unlock_file(app);
-    P_EQ(EB_ERR_TIMEOUT, rc);
+    T_EQ(EB_ERR_TIMEOUT, rc);
     P_WITHIN(limit_ms - 1, most, took);
     T_OK(t_settle(bus));
     eb_destroy(bus);
@@ -1118,10 +1118,10 @@ TEST busy_timeout_is_a_time_though_signals_arrive(void)
     eb_destroy(t_open(&o));
     app = lock_file(path);
     c = p_spawn("timer", path, "400", NULL);
-    P_EQ(1, p_hear_within(c, line, sizeof line, 20000));
-    P_EQ(2, sscanf(line, "%d %d", &rc, &took));
+    T_EQ(1, p_hear_within(c, line, sizeof line, 20000));
+    T_EQ(2, sscanf(line, "%d %d", &rc, &took));
     unlock_file(app);
-    P_EQ(EB_ERR_BUSY, rc);
+    T_EQ(EB_ERR_BUSY, rc);
     P_WITHIN(390, 400 + P_SLACK_MS, took);
     P_ENDS_CLEANLY(c);
     PASS();
@@ -1187,7 +1187,7 @@ TEST file_for_reading_only_is_for_stores_only(void)
     ASSERT(!exists_with(path, "-shm"));
     T_OK(eb_store_open(&store, &o));
     T_OK(eb_log_read(store, NULL, &list));
-    P_EQ(1, list.count);
+    T_EQ(1, list.count);
     T_IS(EB_ERR_IO, eb_dlq_move(store, list.items[0].id.str, NULL));
     eb_event_list_free(&list);
     eb_store_close(store);
@@ -1195,7 +1195,7 @@ TEST file_for_reading_only_is_for_stores_only(void)
     bus = t_open(&o);
     t_post(bus, "x", NULL);
     eb_destroy(bus);
-    P_EQ(2, t_stored(path));
+    T_EQ(2, t_stored(path));
     PASS();
 }
 
@@ -1252,7 +1252,7 @@ TEST file_without_permission_to_write_is_left_alone(const char *as)
     }
     ASSERT_STR_EQ("bus 0", seen[2]); /* with permission it is as good as ever */
     ASSERT_STR_EQ("post 0", seen[3]);
-    P_EQ(0, status);
+    T_EQ(0, status);
     PASS();
 }
 
@@ -1312,7 +1312,7 @@ TEST utf16_database_is_refused_untouched(const char *encoding, int how)
     else
         snprintf(sql, sizeof sql, "PRAGMA encoding='%s'; CREATE TABLE t(a); DROP TABLE t",
                  encoding);
-    P_EQ(SQLITE_OK, t_sql(path, sql, NULL, 0));
+    T_EQ(SQLITE_OK, t_sql(path, sql, NULL, 0));
     before = t_sql_int(path, "PRAGMA schema_version");
     T_IS(EB_ERR_SCHEMA, eb_open(&bus, &o));
     ASSERT_EQ(NULL, bus);
@@ -1320,7 +1320,7 @@ TEST utf16_database_is_refused_untouched(const char *encoding, int how)
     ASSERTm("the message has the encoding", strstr(msg, "UTF-16") != NULL);
     T_IS(EB_ERR_SCHEMA, eb_store_open(&store, &o));
     ASSERT_EQ(NULL, store);
-    P_EQ(before, t_sql_int(path, "PRAGMA schema_version"));
+    T_EQ(before, t_sql_int(path, "PRAGMA schema_version"));
     ASSERT_STR_EQ("delete", t_sql_text(path, "PRAGMA journal_mode", buf, sizeof buf));
     PASS();
 }
@@ -1389,14 +1389,14 @@ TEST host_with_exclusive_locking_by_default_is_no_obstacle(int pump)
     rc[6] = store ? eb_log_read(store, NULL, &list) : EB_ERR_STATE;
     host_is_exclusive = 0;
     for (i = 0; i < 7; i++) T_OK(rc[i]);
-    P_EQ(1, list.count);
+    T_EQ(1, list.count);
     eb_event_list_free(&list);
-    P_EQ(1, t_stored(path)); /* a third one, of somebody else */
-    P_EQ(SQLITE_OK, t_sql(path, "CREATE TABLE app(a)", NULL, 0));
+    T_EQ(1, t_stored(path)); /* a third one, of somebody else */
+    T_EQ(SQLITE_OK, t_sql(path, "CREATE TABLE app(a)", NULL, 0));
     T_OK(eb_publish(bus, "x", NULL, NULL));
     eb_store_close(store);
     eb_destroy(bus);
-    P_EQ(2, p_get(&seen.calls));
+    T_EQ(2, p_get(&seen.calls));
     PASS();
 }
 
@@ -1412,15 +1412,15 @@ TEST schema_version_is_read_as_it_is(const char *value, int number)
     o.workers = EB_NONE;
     eb_destroy(t_open(&o));
     snprintf(sql, sizeof sql, "UPDATE meta SET value=%s WHERE key='schema_version'", value);
-    P_EQ(SQLITE_OK, t_sql(path, sql, NULL, 0));
+    T_EQ(SQLITE_OK, t_sql(path, sql, NULL, 0));
     rc = eb_open(&bus, &o);
     eb_errmsg(msg, sizeof msg);
     eb_destroy(bus);
-    P_EQ(EB_ERR_SCHEMA, rc);
+    T_EQ(EB_ERR_SCHEMA, rc);
     if (number) ASSERTm("the message has all of the number", strstr(msg, value) != NULL);
     rc = eb_store_open(&store, &o);
     eb_store_close(store);
-    P_EQ(EB_ERR_SCHEMA, rc);
+    T_EQ(EB_ERR_SCHEMA, rc);
     PASS();
 }
 
@@ -1481,13 +1481,13 @@ TEST file_is_private_with_an_explicit_vfs(void)
     T_OK(eb_start(bus));
     T_OK(eb_publish(bus, "x", NULL, NULL));
     umask(old);
-    P_EQ(0600, mode_of(path));
+    T_EQ(0600, mode_of(path));
     snprintf(side, sizeof side, "%s-wal", path);
-    P_EQ(0600, mode_of(side));
+    T_EQ(0600, mode_of(side));
     snprintf(side, sizeof side, "%s-shm", path);
-    P_EQ(0600, mode_of(side));
+    T_EQ(0600, mode_of(side));
     snprintf(side, sizeof side, "%s.owner", path);
-    P_EQ(0600, mode_of(side));
+    T_EQ(0600, mode_of(side));
     eb_destroy(bus);
     PASS();
 }
@@ -1513,11 +1513,11 @@ TEST file_behind_a_dangling_link_is_private(int links)
     if (bus && eb_start(bus) == EB_OK) eb_publish(bus, "x", NULL, NULL);
     umask(old);
     if (rc == EB_OK) {
-        P_EQ(0600, mode_of(path));
+        T_EQ(0600, mode_of(path));
         eb_destroy(bus);
-        P_EQ(1, t_stored(path));
+        T_EQ(1, t_stored(path));
     } else {
-        P_EQ(EB_ERR_IO, rc);
+        T_EQ(EB_ERR_IO, rc);
         ASSERT(!exists(path));
     }
     remove(link_1);
@@ -1535,18 +1535,18 @@ TEST uri_path_makes_private_files_only(const char *uri, const char *mode, const 
     ASSERT_EQ(0, t_mkdir(dir));
     c = p_spawn("uri", dir, uri, mode, NULL);
     snprintf(want, sizeof want, "bus %d", rc);
-    P_EQ(1, p_hear(c, line, sizeof line));
+    T_EQ(1, p_hear(c, line, sizeof line));
     ASSERT_STR_EQ(want, line);
-    P_EQ(1, p_hear(c, line, sizeof line));
+    T_EQ(1, p_hear(c, line, sizeof line));
     snprintf(want, sizeof want, "0 open to others, %d with a colon, any: %d",
              strchr(made, ':') ? 5 : 0, made[0] != 0);
     ASSERT_STR_EQ(want, line);
-    P_EQ(1, p_hear(c, line, sizeof line));
+    T_EQ(1, p_hear(c, line, sizeof line));
     if (made[0]) ASSERT_STR_EQ("store 0", line);
     P_ENDS_CLEANLY(c);
     if (made[0]) {
         snprintf(file, sizeof file, "%s/%s", dir, made);
-        P_EQ(0600, mode_of(file));
+        T_EQ(0600, mode_of(file));
     }
     remove_folder(dir);
     PASS();
@@ -1567,7 +1567,7 @@ TEST uri_for_reading_only_is_for_stores_only(void)
     snprintf(uri, sizeof uri, "file:%s?mode=ro", path);
     c = p_spawn("uri", dir, uri, "uri", NULL);
     P_HEAR(c, "bus -13");
-    P_EQ(1, p_hear(c, line, sizeof line));
+    T_EQ(1, p_hear(c, line, sizeof line));
     ASSERT_STR_EQ("0 open to others, 0 with a colon, any: 1", line);
     P_HEAR(c, "store 0");
     P_ENDS_CLEANLY(c);
@@ -1646,14 +1646,14 @@ TEST foreign_lock_that_lasts_is_said_once(void)
         sqlite3 *app = lock_file(path);
         T_IS(EB_ERR_BUSY, eb_post(bus, "x", NULL, NULL)); /* 5 s */
         T_IS(EB_ERR_BUSY, eb_post(bus, "x", NULL, NULL)); /* 10 s of the same lock */
-        P_EQ(i, said_of(&logged, EB_LOG_WARN, "locked", text, sizeof text));
-        P_EQ(i - 1, said(&logged, EB_LOG_INFO, "lock"));
+        T_EQ(i, said_of(&logged, EB_LOG_WARN, "locked", text, sizeof text));
+        T_EQ(i - 1, said(&logged, EB_LOG_INFO, "lock"));
         ASSERTm("the warning says for how long", number_in(text) >= 1);
         unlock_file(app);
         t_post(bus, "x", NULL);
         t_post(bus, "x", NULL);
-        P_EQ(i, said(&logged, EB_LOG_WARN, "locked"));
-        P_EQ(i, said(&logged, EB_LOG_INFO, "lock"));
+        T_EQ(i, said(&logged, EB_LOG_WARN, "locked"));
+        T_EQ(i, said(&logged, EB_LOG_INFO, "lock"));
     }
     eb_destroy(bus);
     PASS();
@@ -1669,8 +1669,8 @@ TEST foreign_lock_that_lasts_is_said_though_the_call_succeeds(void)
     u.app = lock_file(path);
     t_post(bus, "x", NULL);
     t_post(bus, "x", NULL);
-    P_EQ(1, said(&logged, EB_LOG_WARN, "locked"));
-    P_EQ(1, said(&logged, EB_LOG_INFO, "lock"));
+    T_EQ(1, said(&logged, EB_LOG_WARN, "locked"));
+    T_EQ(1, said(&logged, EB_LOG_INFO, "lock"));
     eb_destroy(bus);
     PASS();
 }
@@ -1686,7 +1686,7 @@ TEST foreign_lock_that_is_short_is_not_worth_a_word(void)
         u.app = lock_file(path);
         t_post(bus, "x", NULL);
     }
-    P_EQ(0, logged.count);
+    T_EQ(0, logged.count);
     eb_destroy(bus);
     PASS();
 }
@@ -1715,8 +1715,8 @@ TEST foreign_lock_is_said_while_it_lasts(void)
     for (i = 0; i < 2; i++) p_join(thread[i]);
     P_EVENTUALLY(said(&logged, EB_LOG_INFO, "lock") > 0);
     T_OK(t_settle(bus));
-    P_EQ(1, said(&logged, EB_LOG_WARN, "locked"));
-    P_EQ(1, said(&logged, EB_LOG_INFO, "lock"));
+    T_EQ(1, said(&logged, EB_LOG_WARN, "locked"));
+    T_EQ(1, said(&logged, EB_LOG_INFO, "lock"));
     for (i = 0; i < 2; i++) T_OK(l[i].rc);
     eb_destroy(bus);
     PASS();
@@ -1741,8 +1741,8 @@ TEST foreign_lock_is_said_when_only_the_dispatcher_waits(void)
     unlock_file(app);
     P_EVENTUALLY(said(&logged, EB_LOG_INFO, "lock") > 0);
     T_OK(t_settle(bus));
-    P_EQ(1, said(&logged, EB_LOG_WARN, "locked"));
-    P_EQ(1, said(&logged, EB_LOG_INFO, "lock"));
+    T_EQ(1, said(&logged, EB_LOG_WARN, "locked"));
+    T_EQ(1, said(&logged, EB_LOG_INFO, "lock"));
     eb_destroy(bus);
     PASS();
 }
@@ -1773,7 +1773,7 @@ TEST thread_that_cannot_be_replaced_is_said(void)
     P_EVENTUALLY(p_get(&seen.calls) == 1); /* it tries again */
     p_set(&gate.release, 1);
     T_OK(eb_shutdown(bus));
-    P_EQ(1, said(&logged, EB_LOG_WARN, "thread"));
+    T_EQ(1, said(&logged, EB_LOG_WARN, "thread"));
     eb_destroy(bus);
     PASS();
 }
@@ -1819,24 +1819,24 @@ TEST wal_that_a_reader_holds_is_said_with_its_size(int pump, int wal_pages)
     reader = hold_wal(path);
     post_megabytes(bus, payload, 30, pump);
     T_OK(t_settle(bus));
-    P_EQ(0, said(&logged, 0, "WAL")); /* that much is nothing */
+    T_EQ(0, said(&logged, 0, "WAL")); /* that much is nothing */
     post_megabytes(bus, payload, 45, pump);
     T_OK(t_settle(bus));
     for (end = p_ms() + 4000; !said(&logged, EB_LOG_WARN, "WAL") && p_ms() < end; p_nap(5))
         post_megabytes(bus, (char *)(size_t)0, 1, pump);
-    P_EQ(1, said_of(&logged, EB_LOG_WARN, "WAL", text, sizeof text));
+    T_EQ(1, said_of(&logged, EB_LOG_WARN, "WAL", text, sizeof text));
     size = number_in(text); /* in MiB, or in bytes */
     if (!((size >= 64 && size < 200) || (size >= 64.0 * MEGABYTE && size < 200.0 * MEGABYTE)))
         FAILm(text);
     post_megabytes(bus, payload, 5, pump);
     T_OK(t_settle(bus));
-    P_EQ(1, said(&logged, EB_LOG_WARN, "WAL")); /* once, not again and again */
-    P_EQ(0, said(&logged, EB_LOG_INFO, "WAL"));
+    T_EQ(1, said(&logged, EB_LOG_WARN, "WAL")); /* once, not again and again */
+    T_EQ(0, said(&logged, EB_LOG_INFO, "WAL"));
     sqlite3_close(reader);
     for (end = p_ms() + 10000; !said(&logged, EB_LOG_INFO, "WAL") && p_ms() < end; p_nap(5))
         post_megabytes(bus, (char *)(size_t)0, 1, pump);
-    P_EQ(1, said(&logged, EB_LOG_INFO, "WAL"));
-    P_EQ(1, said(&logged, EB_LOG_WARN, "WAL"));
+    T_EQ(1, said(&logged, EB_LOG_INFO, "WAL"));
+    T_EQ(1, said(&logged, EB_LOG_WARN, "WAL"));
     T_OK(t_settle(bus));
     eb_destroy(bus);
     free(payload);
@@ -1867,9 +1867,9 @@ TEST wal_that_nobody_holds_is_not_said(int pump, int wal_pages)
     }
     T_OK(t_settle(bus));
     ASSERT(most > 64 * (int64_t)MEGABYTE); /* else there was nothing to say */
-    P_EQ(0, said(&logged, 0, "WAL"));
+    T_EQ(0, said(&logged, 0, "WAL"));
     eb_destroy(bus);
-    P_EQ(0, said(&logged, 0, "WAL"));
+    T_EQ(0, said(&logged, 0, "WAL"));
     free(payload);
     PASS();
 }

@@ -95,7 +95,7 @@ TEST file_and_all_beside_it_are_private_under_any_umask(void)
     t_post(bus, "x", NULL);
     umask(old);
     ASSERT_EQ(0, stat(path, &st));
-    P_EQ(0600, st.st_mode & 0777);
+    T_EQ(0600, st.st_mode & 0777);
     snprintf(dir_name, sizeof dir_name, "%.*s", (int)(base - path), path);
     dir = opendir(dir_name);
     ASSERT(dir != NULL);
@@ -104,7 +104,7 @@ TEST file_and_all_beside_it_are_private_under_any_umask(void)
         snprintf(full, sizeof full, "%s%s", dir_name, entry->d_name);
         ASSERT_EQ(0, stat(full, &st));
         if ((st.st_mode & 0077) != 0) fprintf(stderr, "\n%s is open to others\n", full);
-        P_EQ(0, st.st_mode & 0077);
+        T_EQ(0, st.st_mode & 0077);
         found++;
     }
     closedir(dir);
@@ -124,7 +124,7 @@ TEST mode_of_an_existing_file_is_left_alone(void)
     t_post(bus, "x", NULL);
     eb_destroy(bus);
     ASSERT_EQ(0, stat(path, &st));
-    P_EQ(0640, st.st_mode & 0777);
+    T_EQ(0640, st.st_mode & 0777);
     PASS();
 }
 #endif
@@ -137,8 +137,8 @@ TEST file_is_in_wal_mode_on_disk(void)
     make_three(path);
     b = slurp(path);
     ASSERT(b.len >= 100);
-    P_EQ(2, b.data[18]);
-    P_EQ(2, b.data[19]);
+    T_EQ(2, b.data[18]);
+    T_EQ(2, b.data[19]);
     free(b.data);
     ASSERT_STR_EQ("wal", t_sql_text(path, "PRAGMA journal_mode", buf, sizeof buf));
     ASSERT_STR_EQ("ok", t_sql_text(path, "PRAGMA integrity_check", buf, sizeof buf));
@@ -157,7 +157,7 @@ TEST odd_characters_in_the_path_are_just_a_name(void)
     T_OK(eb_publish(bus, "x", NULL, NULL));
     eb_destroy(bus);
     ASSERT(exists(path));
-    P_EQ(1, t_stored(path));
+    T_EQ(1, t_stored(path));
     PASS();
 }
 
@@ -176,17 +176,17 @@ TEST memory_has_the_whole_life_and_is_private(void)
     ASSERT_STR_EQ("{\"a\":1}", seen.payload);
     T_IS(EB_DEAD, eb_publish(bus, "bad", NULL, &bad));
     T_OK(eb_dlq_list(eb_bus_store(bus), NULL, &list));
-    P_EQ(1, list.count);
+    T_EQ(1, list.count);
     ASSERT_STR_EQ(bad.str, list.items[0].id.str);
     eb_event_list_free(&list);
     T_OK(eb_dlq_retry(eb_bus_store(bus), bad.str, NULL));
     T_IS(EB_DEAD, eb_wait(bus, bad.str, 20000));
     T_OK(t_settle(bus));
     stats = t_stats(bus);
-    P_EQ(1, stats.done);
-    P_EQ(1, stats.dlq);
+    T_EQ(1, stats.done);
+    T_EQ(1, stats.dlq);
     stats = t_stats(other);
-    P_EQ(0, stats.done + stats.dlq + stats.pending + stats.last_seq);
+    T_EQ(0, stats.done + stats.dlq + stats.pending + stats.last_seq);
     T_OK(eb_shutdown(bus));
     T_STATUS(EB_DONE, bus, good);
     eb_destroy(bus);
@@ -263,7 +263,7 @@ TEST application_tables_stay_beside_ours(void)
     const char *path = t_path("foreign");
     char buf[100];
     eb_bus *bus;
-    P_EQ(SQLITE_OK, t_sql(path,
+    T_EQ(SQLITE_OK, t_sql(path,
                           "PRAGMA page_size = 1024;"
                           "CREATE TABLE customer(id INTEGER PRIMARY KEY, name TEXT UNIQUE);"
                           "CREATE INDEX by_name ON customer(name, id);"
@@ -273,11 +273,11 @@ TEST application_tables_stay_beside_ours(void)
     memset(&seen, 0, sizeof seen);
     bus = t_run(path, "*", t_watch, &seen);
     T_OK(eb_publish(bus, "x", NULL, NULL));
-    P_EQ(SQLITE_OK, t_sql(path, "INSERT INTO customer(name) VALUES ('Edsger')", NULL, 0));
+    T_EQ(SQLITE_OK, t_sql(path, "INSERT INTO customer(name) VALUES ('Edsger')", NULL, 0));
     eb_destroy(bus);
-    P_EQ(1, p_get(&seen.calls));
-    P_EQ(3, t_sql_int(path, "SELECT count(*) FROM customer"));
-    P_EQ(2, t_sql_int(path, "SELECT id FROM customer WHERE name = 'Grace'"));
+    T_EQ(1, p_get(&seen.calls));
+    T_EQ(3, t_sql_int(path, "SELECT count(*) FROM customer"));
+    T_EQ(2, t_sql_int(path, "SELECT id FROM customer WHERE name = 'Grace'"));
     T_ROWS(1, path, "status = 'done'");
     ASSERT_STR_EQ("ok", t_sql_text(path, "PRAGMA integrity_check", buf, sizeof buf));
     PASS();
@@ -296,20 +296,20 @@ TEST application_table_with_our_name_is_never_touched(const char *kind, const ch
     else
         snprintf(sql, sizeof sql, "CREATE TABLE base(mine TEXT); INSERT INTO base VALUES ('hello');"
                                   "CREATE VIEW %s AS SELECT mine FROM base", name);
-    P_EQ(SQLITE_OK, t_sql(path, sql, NULL, 0));
+    T_EQ(SQLITE_OK, t_sql(path, sql, NULL, 0));
     was = slurp(path);
     T_IS(EB_ERR_SCHEMA, eb_open(&bus, &o));
     ASSERT_EQ(NULL, bus);
     ASSERT(unchanged(path, &was)); /* not even the switch to WAL */
     snprintf(sql, sizeof sql, "SELECT count(*) FROM %s WHERE mine = 'hello'", name);
-    P_EQ(1, t_sql_int(path, sql));
+    T_EQ(1, t_sql_int(path, sql));
 
     o.ns = "bus"; /* with a namespace there is no collision */
     T_OK(eb_open(&bus, &o));
     t_post(bus, "x", NULL);
     eb_destroy(bus);
-    P_EQ(1, t_sql_int(path, sql));
-    P_EQ(1, t_sql_int(path, "SELECT count(*) FROM bus_events"));
+    T_EQ(1, t_sql_int(path, sql));
+    T_EQ(1, t_sql_int(path, "SELECT count(*) FROM bus_events"));
     PASS();
 }
 
@@ -323,7 +323,7 @@ TEST foreign_registry_of_namespaces_is_refused_untouched(const char *sql, const 
     char text[400];
     int64_t objects;
     bytes was;
-    P_EQ(SQLITE_OK, t_sql(path, sql, NULL, 0));
+    T_EQ(SQLITE_OK, t_sql(path, sql, NULL, 0));
     objects = t_sql_int(path, "SELECT count(*) FROM sqlite_schema");
     o.ns = ns;
     was = slurp(path);
@@ -335,7 +335,7 @@ TEST foreign_registry_of_namespaces_is_refused_untouched(const char *sql, const 
     ASSERT_EQ(NULL, store);
     ASSERT(unchanged(path, &was));
     ASSERT_STR_EQ("delete", t_sql_text(path, "PRAGMA journal_mode", text, sizeof text));
-    P_EQ(objects, t_sql_int(path, "SELECT count(*) FROM sqlite_schema"));
+    T_EQ(objects, t_sql_int(path, "SELECT count(*) FROM sqlite_schema"));
     PASS();
 }
 
@@ -349,7 +349,7 @@ TEST registry_of_namespaces_of_our_form_is_joined(const char *form, const char *
     if (*form) {
         snprintf(sql, sizeof sql, "CREATE TABLE namespaces(%s); INSERT INTO namespaces(ns,"
                                   "created_at) VALUES('other','2026-11-18T05:32:10.123Z')", form);
-        P_EQ(SQLITE_OK, t_sql(path, sql, NULL, 0));
+        T_EQ(SQLITE_OK, t_sql(path, sql, NULL, 0));
     } else { /* as we make it ourselves */
         o.ns = "other";
         eb_destroy(t_open(&o));
@@ -361,11 +361,11 @@ TEST registry_of_namespaces_of_our_form_is_joined(const char *form, const char *
     T_OK(eb_start(bus));
     T_OK(eb_publish(bus, "x", NULL, NULL));
     eb_destroy(bus);
-    P_EQ(1, p_get(&seen.calls));
-    P_EQ(2, t_sql_int(path, "SELECT count(*) FROM namespaces"));
+    T_EQ(1, p_get(&seen.calls));
+    T_EQ(2, t_sql_int(path, "SELECT count(*) FROM namespaces"));
     snprintf(sql, sizeof sql, "SELECT count(*) FROM namespaces WHERE ns IN ('other','%s') AND"
                               " created_at GLOB '20*-*T*Z'", ns ? ns : "");
-    P_EQ(2, t_sql_int(path, sql));
+    T_EQ(2, t_sql_int(path, sql));
     PASS();
 }
 
@@ -381,17 +381,17 @@ TEST namespace_prefixes_every_table(void)
     T_OK(eb_start(bus));
     T_OK(eb_publish(bus, "x", "[1]", NULL));
     eb_destroy(bus);
-    P_EQ(1, t_sql_int(path, "SELECT count(*) FROM billing_event_log"));
-    P_EQ(1, t_sql_int(path, "SELECT count(*) FROM billing_events WHERE status = 'done'"));
-    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM sqlite_schema WHERE type IN ('table', 'view',"
+    T_EQ(1, t_sql_int(path, "SELECT count(*) FROM billing_event_log"));
+    T_EQ(1, t_sql_int(path, "SELECT count(*) FROM billing_events WHERE status = 'done'"));
+    T_EQ(0, t_sql_int(path, "SELECT count(*) FROM sqlite_schema WHERE type IN ('table', 'view',"
                             " 'trigger', 'index') AND name NOT GLOB 'billing_*' AND name NOT GLOB"
                             " 'sqlite_*' AND tbl_name <> 'namespaces'"));
     o.ns = "BILLING"; /* the same one */
     bus = t_open(&o);
     t_post(bus, "x", "[2]");
     eb_destroy(bus);
-    P_EQ(2, t_sql_int(path, "SELECT count(*) FROM billing_event_log"));
-    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM sqlite_schema WHERE name GLOB 'BILLING*'"
+    T_EQ(2, t_sql_int(path, "SELECT count(*) FROM billing_event_log"));
+    T_EQ(0, t_sql_int(path, "SELECT count(*) FROM sqlite_schema WHERE name GLOB 'BILLING*'"
                             " OR name GLOB 'Billing*'"));
     PASS();
 }
@@ -414,17 +414,17 @@ TEST namespaces_in_one_file_do_not_see_each_other(void)
         t_subscribe(bus[i], "*", t_watch, &seen);
         T_OK(eb_start(bus[i]));
         T_OK(eb_publish(bus[i], "x", NULL, &id[i]));
-        P_EQ(i + 1, p_get(&seen.calls));
+        T_EQ(i + 1, p_get(&seen.calls));
     }
     for (i = 0; i < N; i++) {
         T_OK(eb_log_read(eb_bus_store(bus[i]), NULL, &list));
-        P_EQ(1, list.count);
-        P_EQ(1, list.items[0].seq);
+        T_EQ(1, list.count);
+        T_EQ(1, list.items[0].seq);
         eb_event_list_free(&list);
         T_IS(EB_ERR_NOT_FOUND, eb_get(eb_bus_store(bus[i]), id[(i + 1) % N].str, &list));
     }
     for (i = 0; i < N; i++) eb_destroy(bus[i]);
-    P_EQ(1, t_sql_int(path, "SELECT count(*) FROM \"my-app_event_log\""));
+    T_EQ(1, t_sql_int(path, "SELECT count(*) FROM \"my-app_event_log\""));
     PASS();
 }
 
@@ -452,7 +452,7 @@ TEST view_answers_the_operators_questions(void)
                              "SELECT group_concat(line, ' ') FROM (SELECT status || '=' || count(*)"
                              " AS line FROM events GROUP BY status ORDER BY status)",
                              buf, sizeof buf));
-    P_EQ(3, t_sql_int(path, "SELECT count(*) FROM (SELECT id, type, payload, status, retry_count,"
+    T_EQ(3, t_sql_int(path, "SELECT count(*) FROM (SELECT id, type, payload, status, retry_count,"
                             " last_error, metadata, created_at, updated_at, seq FROM events)"));
     T_ROWS(3, path,
            "created_at GLOB '[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]T[0-9][0-9]:"
@@ -491,14 +491,14 @@ TEST operator_may_only_do_what_has_a_meaning(void)
     T_ROWS(1, path, "status = 'done'");
 
     memset(&seen, 0, sizeof seen);
-    P_EQ(SQLITE_OK, t_sql(path, "UPDATE events SET status = 'pending' WHERE status = 'dlq'", err,
+    T_EQ(SQLITE_OK, t_sql(path, "UPDATE events SET status = 'pending' WHERE status = 'dlq'", err,
                           sizeof err));
     T_ROWS(1, path, "type = 'bad' AND status = 'pending' AND retry_count = 0 AND"
                     " last_error IS NULL");
     bus = t_run(path, "*", t_watch, &seen);
     T_OK(t_settle(bus));
     eb_destroy(bus);
-    P_EQ(2, p_get(&seen.calls));
+    T_EQ(2, p_get(&seen.calls));
     T_ROWS(3, path, "status = 'done'");
     PASS();
 }
@@ -571,7 +571,7 @@ TEST empty_file_is_a_new_one(void)
     T_OK(eb_start(bus));
     T_OK(eb_publish(bus, "x", NULL, NULL));
     eb_destroy(bus);
-    P_EQ(1, t_stored(path));
+    T_EQ(1, t_stored(path));
     PASS();
 }
 
@@ -680,8 +680,8 @@ TEST garbage_wal_does_not_hide_what_the_file_has(void)
     bus = t_run(path, "*", t_watch, &seen);
     T_OK(t_settle(bus));
     eb_destroy(bus);
-    P_EQ(3, t_stored(path));
-    P_EQ(1, p_get(&seen.calls));
+    T_EQ(3, t_stored(path));
+    T_EQ(1, p_get(&seen.calls));
     PASS();
 }
 
@@ -734,7 +734,7 @@ TEST renamed_file_takes_no_more_events(int durability)
     ASSERT_EQ(0, rename(other, path));
     t_post(bus, "x", NULL);
     eb_destroy(bus);
-    P_EQ(2, t_stored(path));
+    T_EQ(2, t_stored(path));
     PASS();
 }
 #endif
@@ -776,7 +776,7 @@ TEST long_write_transaction_of_the_application_is_busy(int64_t busy_ms)
     bus = t_open(&o);
     T_OK(eb_store_open(&store, &o));
     T_OK(eb_dlq_list(store, NULL, &list));
-    P_EQ(1, list.count);
+    T_EQ(1, list.count);
     t_copy(id, sizeof id, list.items[0].id.str);
     eb_event_list_free(&list);
 
@@ -791,15 +791,15 @@ TEST long_write_transaction_of_the_application_is_busy(int64_t busy_ms)
     T_IS(EB_ERR_BUSY, eb_dlq_retry(store, id, NULL));
     P_WITHIN(least, most, p_ms() - begin);
     T_OK(eb_log_read(store, NULL, &list)); /* reading never waits for a writer */
-    P_EQ(3, list.count);
+    T_EQ(3, list.count);
     eb_event_list_free(&list);
     unlock_file(app, "ROLLBACK");
 
-    P_EQ(3, t_stored(path)); /* nothing was written */
+    T_EQ(3, t_stored(path)); /* nothing was written */
     T_ROWS(1, path, "status = 'dlq'");
     t_post(bus, "x", NULL);
     T_OK(eb_dlq_retry(store, id, NULL));
-    P_EQ(4, t_stored(path));
+    T_EQ(4, t_stored(path));
     eb_store_close(store);
     eb_destroy(bus);
     PASS();
@@ -830,11 +830,11 @@ TEST outcome_waits_in_memory_while_the_file_is_locked(void)
     T_ROWS(0, path, "status = 'done'");
     unlock_file(app, "COMMIT");
     T_OK(t_settle(bus));
-    P_EQ(1, p_get(&gate.calls));
-    P_EQ(1, p_get(&seen.calls));
+    T_EQ(1, p_get(&gate.calls));
+    T_EQ(1, p_get(&seen.calls));
     eb_destroy(bus);
     T_ROWS(2, path, "status = 'done' AND retry_count = 0");
-    P_EQ(2, t_stored(path));
+    T_EQ(2, t_stored(path));
     PASS();
 }
 
@@ -969,16 +969,16 @@ TEST full_disk_refuses_and_works_again_later(int durability)
     T_IS(EB_ERR_FULL, eb_send(bus, m, 3, NULL));
     T_IS(EB_ERR_FULL, eb_publish(bus, "x", NULL, NULL));
     T_OK(eb_log_read(eb_bus_store(bus), NULL, &list)); /* reading needs no room */
-    P_EQ(10, list.count);
+    T_EQ(10, list.count);
     eb_event_list_free(&list);
     p_set(&disk_full, 0);
     T_OK(eb_publish(bus, "x", NULL, NULL));
     T_OK(eb_send(bus, m, 3, NULL));
     T_OK(t_settle(bus));
-    P_EQ(14, p_get(&seen.calls));
+    T_EQ(14, p_get(&seen.calls));
     eb_destroy(bus);
     T_ROWS(14, path, "status = 'done' AND retry_count = 0");
-    P_EQ(14, t_stored(path));
+    T_EQ(14, t_stored(path));
     PASS();
 }
 
@@ -999,10 +999,10 @@ TEST outcome_waits_in_memory_while_the_disk_is_full(void)
     T_ROWS(0, path, "status = 'done'");
     p_set(&disk_full, 0);
     T_OK(t_settle(bus));
-    P_EQ(1, p_get(&gate.calls));
+    T_EQ(1, p_get(&gate.calls));
     eb_destroy(bus);
     T_ROWS(1, path, "status = 'done' AND retry_count = 0");
-    P_EQ(1, t_stored(path));
+    T_EQ(1, t_stored(path));
     PASS();
 }
 
@@ -1022,7 +1022,7 @@ TEST full_disk_at_creation_leaves_nothing_half_made(void)
     T_OK(eb_start(bus));
     T_OK(eb_publish(bus, "x", NULL, NULL));
     eb_destroy(bus);
-    P_EQ(1, t_stored(path));
+    T_EQ(1, t_stored(path));
     PASS();
 }
 
@@ -1065,10 +1065,10 @@ TEST file_size_limit_is_a_full_disk(void)
     char line[100];
     int posted, refused;
     p_child *c = p_spawn("limit", path, NULL);
-    P_EQ(1, p_hear(c, line, sizeof line));
-    P_EQ(1, sscanf(line, "posted %d", &posted));
-    P_EQ(1, p_hear(c, line, sizeof line));
-    P_EQ(1, sscanf(line, "refused %d", &refused));
+    T_EQ(1, p_hear(c, line, sizeof line));
+    T_EQ(1, sscanf(line, "posted %d", &posted));
+    T_EQ(1, p_hear(c, line, sizeof line));
+    T_EQ(1, sscanf(line, "refused %d", &refused));
     P_HEAR(c, "again 0");
     P_ENDS_CLEANLY(c);
     P_WITHIN(1, 999, posted);

@@ -430,26 +430,26 @@ TEST value_that_cannot_be_ours_is_corrupt_and_harms_nobody(const damage *bad, co
     for (round = 0; round < 2; round++) {
         int open, start, drain, post, sent, publish, stats, log, dlq, named, calls;
         ASSERT_EQm("the process came through", 1, p_hear(c, line, sizeof line));
-        P_EQ(11, sscanf(line, "%d %d %d %d %d %d %d %d %d %d %d", &open, &start, &drain, &post,
+        T_EQ(11, sscanf(line, "%d %d %d %d %d %d %d %d %d %d %d", &open, &start, &drain, &post,
                         &sent, &publish, &stats, &log, &dlq, &named, &calls));
         if (!(fair(open) && fair(start) && fair(drain) && fair(post) && fair(sent) &&
               fair(publish) && fair(stats) && fair(log) && fair(dlq)))
             FAILm(line);
         if (bad->must & DISPATCH) {
             if (open == EB_OK && start == EB_OK) {
-                P_EQ(EB_ERR_CORRUPT, drain);
-                P_EQ(EB_ERR_CORRUPT, publish);
+                T_EQ(EB_ERR_CORRUPT, drain);
+                T_EQ(EB_ERR_CORRUPT, publish);
             } else {
-                P_EQ(EB_ERR_CORRUPT, open == EB_OK ? start : open);
+                T_EQ(EB_ERR_CORRUPT, open == EB_OK ? start : open);
             }
-            P_EQ(0, calls);
+            T_EQ(0, calls);
         }
         if (open == EB_OK) {
-            if (bad->must & POST) P_EQ(EB_ERR_CORRUPT, post);
-            if (bad->must & SEND) P_EQ(EB_ERR_CORRUPT, sent);
-            if (bad->must & STATS) P_EQ(EB_ERR_CORRUPT, stats);
+            if (bad->must & POST) T_EQ(EB_ERR_CORRUPT, post);
+            if (bad->must & SEND) T_EQ(EB_ERR_CORRUPT, sent);
+            if (bad->must & STATS) T_EQ(EB_ERR_CORRUPT, stats);
         } else if (bad->must & (POST | SEND | STATS)) {
-            P_EQ(EB_ERR_CORRUPT, open);
+            T_EQ(EB_ERR_CORRUPT, open);
         }
         if (bad->must) ASSERTm("a message names the table and the row", named);
     }
@@ -468,7 +468,7 @@ TEST bus_on_a_damaged_row_does_not_spin(const damage *bad)
     T_MUST(t_sql(path, bad->sql, line, sizeof line) == SQLITE_OK);
     c = p_spawn("idle", path, NULL);
     ASSERT_EQm("the process came through", 1, p_hear(c, line, sizeof line));
-    P_EQ(3, sscanf(line, "%d %d %d", &rc, &cpu_ms, &entries));
+    T_EQ(3, sscanf(line, "%d %d %d", &rc, &cpu_ms, &entries));
     P_WITHIN(0, 80, cpu_ms);
     P_WITHIN(0, 30, entries);
     P_ENDS_CLEANLY(c);
@@ -490,9 +490,9 @@ TEST damaged_row_that_was_mended_is_handled(int workers)
     ASSERT_EQm("the process came through", 1, p_hear(c, line, sizeof line));
     ASSERT_EQm("the process came through", 1, p_hear(c, line, sizeof line));
     P_ENDS_CLEANLY(c);
-    P_EQ(1, t_sql_int(path, "SELECT count(*) FROM deliveries WHERE seq=4701 AND failed=-100000"));
-    P_EQ(1, t_sql_int(path, "SELECT count(*) FROM event_log WHERE seq=4701 AND type='hurt'"));
-    P_EQ(SQLITE_OK, t_sql(path, "UPDATE deliveries SET failed=0 WHERE seq=4701", NULL, 0));
+    T_EQ(1, t_sql_int(path, "SELECT count(*) FROM deliveries WHERE seq=4701 AND failed=-100000"));
+    T_EQ(1, t_sql_int(path, "SELECT count(*) FROM event_log WHERE seq=4701 AND type='hurt'"));
+    T_EQ(SQLITE_OK, t_sql(path, "UPDATE deliveries SET failed=0 WHERE seq=4701", NULL, 0));
     o.workers = workers ? workers : EB_NONE;
     bus = t_open(&o);
     t_subscribe(bus, "hurt", t_watch, &seen);
@@ -500,9 +500,9 @@ TEST damaged_row_that_was_mended_is_handled(int workers)
     T_OK(eb_start(bus));
     T_OK(t_settle(bus));
     eb_destroy(bus);
-    P_EQ(1, p_get(&seen.calls));
-    P_EQ(0, seen.retry_count);
-    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM deliveries"));
+    T_EQ(1, p_get(&seen.calls));
+    T_EQ(0, seen.retry_count);
+    T_EQ(0, t_sql_int(path, "SELECT count(*) FROM deliveries"));
     PASS();
 }
 
@@ -560,10 +560,10 @@ TEST foreign_triggers_do_not_fire_for_our_writes(const char *table, const char *
         add_triggers(path, table, evil);
         c = p_spawn("live", path, drivers[i], NULL);
         P_LIVES(c);
-        P_EQ(5, t_stored(path));
-        P_EQ(4, t_sql_int(path, "SELECT count(*) FROM finished"));
-        P_EQ(1, t_sql_int(path, "SELECT count(*) FROM dead_letters"));
-        P_EQ(0, t_sql_int(path, "SELECT count(*) FROM deliveries"));
+        T_EQ(5, t_stored(path));
+        T_EQ(4, t_sql_int(path, "SELECT count(*) FROM finished"));
+        T_EQ(1, t_sql_int(path, "SELECT count(*) FROM dead_letters"));
+        T_EQ(0, t_sql_int(path, "SELECT count(*) FROM deliveries"));
     }
     PASS();
 }
@@ -583,11 +583,11 @@ TEST trigger_that_ignores_cannot_swallow_an_event(const char *table)
     bus = t_open(&o);
     snprintf(sql, sizeof sql, "CREATE TRIGGER evil BEFORE INSERT ON %s BEGIN SELECT RAISE(IGNORE);"
                               " END", table); /* beside the open bus */
-    P_EQ(SQLITE_OK, t_sql(path, sql, NULL, 0));
+    T_EQ(SQLITE_OK, t_sql(path, sql, NULL, 0));
     id = t_post(bus, "x", NULL);
     T_OK(eb_send(bus, m, 3, NULL));
-    P_EQ(4, t_stored(path));
-    P_EQ(4, t_sql_int(path, "SELECT count(*) FROM deliveries"));
+    T_EQ(4, t_stored(path));
+    T_EQ(4, t_sql_int(path, "SELECT count(*) FROM deliveries"));
     T_STATUS(EB_PENDING, bus, id);
     eb_destroy(bus);
     PASS();
@@ -598,7 +598,7 @@ TEST trigger_that_changes_our_rows_changes_nothing(void)
     const char *path = t_path("changes");
     p_child *c;
     make_empty(path);
-    P_EQ(SQLITE_OK, t_sql(path,
+    T_EQ(SQLITE_OK, t_sql(path,
                           "CREATE TRIGGER evil1 AFTER INSERT ON event_log BEGIN"
                           " UPDATE event_log SET type='evil',payload='0'; END;"
                           "CREATE TRIGGER evil2 AFTER INSERT ON deliveries BEGIN"
@@ -612,10 +612,10 @@ TEST trigger_that_changes_our_rows_changes_nothing(void)
                           NULL, 0));
     c = p_spawn("live", path, "pump", NULL);
     P_LIVES(c);
-    P_EQ(5, t_stored(path));
-    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM event_log WHERE type='evil'"));
-    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM deliveries"));
-    P_EQ(5, t_sql_int(path, "SELECT max(seq) FROM event_log"));
+    T_EQ(5, t_stored(path));
+    T_EQ(0, t_sql_int(path, "SELECT count(*) FROM event_log WHERE type='evil'"));
+    T_EQ(0, t_sql_int(path, "SELECT count(*) FROM deliveries"));
+    T_EQ(5, t_sql_int(path, "SELECT max(seq) FROM event_log"));
     PASS();
 }
 
@@ -629,7 +629,7 @@ TEST trigger_of_the_application_fires_for_others_only(void)
     o.workers = EB_NONE;
     o.idle_poll_ms = 10;
     bus = t_open(&o);
-    P_EQ(SQLITE_OK, t_sql(path,
+    T_EQ(SQLITE_OK, t_sql(path,
                           "CREATE TABLE audit(seq);"
                           "CREATE TRIGGER app_said AFTER INSERT ON event_log BEGIN"
                           " INSERT INTO audit VALUES(new.seq); END;"
@@ -639,12 +639,12 @@ TEST trigger_of_the_application_fires_for_others_only(void)
     t_subscribe(bus, "x", t_watch, &seen);
     T_OK(eb_start(bus));
     T_OK(eb_publish(bus, "x", NULL, NULL));
-    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM audit"));
-    P_EQ(SQLITE_OK, t_sql(path, "UPDATE events SET status = 'pending'", NULL, 0));
-    P_EQ(1, t_sql_int(path, "SELECT count(*) FROM audit WHERE seq=-1")); /* a shell's UPDATE */
+    T_EQ(0, t_sql_int(path, "SELECT count(*) FROM audit"));
+    T_EQ(SQLITE_OK, t_sql(path, "UPDATE events SET status = 'pending'", NULL, 0));
+    T_EQ(1, t_sql_int(path, "SELECT count(*) FROM audit WHERE seq=-1")); /* a shell's UPDATE */
     T_OK(eb_drain(bus, 5000));
-    P_EQ(2, p_get(&seen.calls));
-    P_EQ(1, t_sql_int(path, "SELECT count(*) FROM audit"));
+    T_EQ(2, p_get(&seen.calls));
+    T_EQ(1, t_sql_int(path, "SELECT count(*) FROM audit"));
     eb_destroy(bus);
     PASS();
 }
@@ -734,17 +734,17 @@ TEST name_of_ours_that_is_something_else_is_refused(const thing *one)
     else
         snprintf(sql, sizeof sql, "CREATE TABLE %s(x)", one->name);
     make_wrong(path, one, sql);
-    P_EQ(1, is_there(path, one->name));
+    T_EQ(1, is_there(path, one->name));
     before = t_sql_int(path, "PRAGMA schema_version");
     rc = eb_open(&bus, &o);
     eb_errmsg(msg, sizeof msg);
     eb_destroy(bus);
-    P_EQ(EB_ERR_SCHEMA, rc);
+    T_EQ(EB_ERR_SCHEMA, rc);
     ASSERTm("the message has the name", strstr(msg, one->name) != NULL);
     rc = eb_store_open(&store, &o);
     eb_store_close(store);
-    P_EQ(EB_ERR_SCHEMA, rc);
-    P_EQ(before, t_sql_int(path, "PRAGMA schema_version")); /* untouched */
+    T_EQ(EB_ERR_SCHEMA, rc);
+    T_EQ(before, t_sql_int(path, "PRAGMA schema_version")); /* untouched */
     PASS();
 }
 
@@ -788,10 +788,10 @@ TEST endless_view_that_replaces_a_table_in_use_hangs_nobody(const char *table)
                                   "CREATE VIEW %s AS WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL"
                                   " SELECT n+1 FROM r) SELECT %s FROM r; COMMIT",
                  table, table, columns);
-        P_EQ(SQLITE_OK, t_sql(path, sql, NULL, 0));
+        T_EQ(SQLITE_OK, t_sql(path, sql, NULL, 0));
         p_tell(c, "go");
         P_HEAR(c, "post 1"); /* refused: there is nowhere to store it */
-        P_EQ(1, p_hear(c, line, sizeof line));
+        T_EQ(1, p_hear(c, line, sizeof line));
         if (strcmp(table, "meta") != 0) ASSERT_STR_EQ("log 1", line); /* which does not read meta */
         P_HEAR(c, "stats 1");
         P_HEAR(c, "end");
@@ -808,14 +808,14 @@ TEST endless_view_named_namespaces_hangs_nobody(int before)
     p_child *c;
     int rc;
     if (!before) make_empty(path);
-    P_EQ(SQLITE_OK, t_sql(path, "DROP TABLE IF EXISTS namespaces; CREATE VIEW namespaces AS WITH"
+    T_EQ(SQLITE_OK, t_sql(path, "DROP TABLE IF EXISTS namespaces; CREATE VIEW namespaces AS WITH"
                                 " RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n+1 FROM r) SELECT"
                                 " n AS ns,n AS created_at,n AS metadata FROM r", NULL, 0));
     c = p_spawn("open", path, NULL);
-    P_EQ(1, p_hear(c, line, sizeof line));
-    P_EQ(1, sscanf(line, "bus %d", &rc));
+    T_EQ(1, p_hear(c, line, sizeof line));
+    T_EQ(1, sscanf(line, "bus %d", &rc));
     ASSERT(rc == EB_ERR_SCHEMA || (rc == EB_OK && !before));
-    P_EQ(1, p_hear(c, line, sizeof line));
+    T_EQ(1, p_hear(c, line, sizeof line));
     P_ENDS_CLEANLY(c);
     PASS();
 }

@@ -100,11 +100,11 @@ static eb_query counted(const eb_query *from)
         eb_query r_query = counted(query);                                                         \
         T_OK(read(store, &r_query, &r_list));                                                      \
         ASSERT_STR_EQ(want, payloads(&r_list));                                                    \
-        P_EQ(want_total, r_list.total);                                                            \
+        T_EQ(want_total, r_list.total);                                                            \
         eb_event_list_free(&r_list);                                                               \
         T_OK(read(eb_bus_store(bus), &r_query, &r_list));                                          \
         ASSERT_STR_EQ(want, payloads(&r_list));                                                    \
-        P_EQ(want_total, r_list.total);                                                            \
+        T_EQ(want_total, r_list.total);                                                            \
         eb_event_list_free(&r_list);                                                               \
     } while (0)
 
@@ -114,8 +114,8 @@ static eb_query counted(const eb_query *from)
         eb_event_list r_list;                                                                      \
         memset(&r_list, 0x5A, sizeof r_list);                                                      \
         T_IS(result, read(store, query, &r_list));                                                 \
-        P_EQ(0, r_list.count);                                                                     \
-        P_EQ(0, r_list.total);                                                                     \
+        T_EQ(0, r_list.count);                                                                     \
+        T_EQ(0, r_list.total);                                                                     \
         ASSERT(r_list.items == NULL);                                                              \
         eb_event_list_free(&r_list);                                                               \
     } while (0)
@@ -146,10 +146,10 @@ TEST store_creates_nothing(void)
     ASSERT(store == NULL);
     T_SAYS("");
     ASSERT(fopen(path, "rb") == NULL);
-    P_EQ(SQLITE_OK, t_sql(path, "CREATE TABLE mine(x)", NULL, 0)); /* a database, but not ours */
+    T_EQ(SQLITE_OK, t_sql(path, "CREATE TABLE mine(x)", NULL, 0)); /* a database, but not ours */
     T_IS(EB_ERR_SCHEMA, eb_store_open(&store, &o));
     ASSERT(store == NULL);
-    P_EQ(1, t_sql_int(path, "SELECT count(*) FROM sqlite_schema"));
+    T_EQ(1, t_sql_int(path, "SELECT count(*) FROM sqlite_schema"));
     file = fopen(path, "rb");
     ASSERT(file != NULL);
     fclose(file);
@@ -194,7 +194,7 @@ TEST store_checks_its_options(void)
     bad.ns = "elsewhere"; /* there is no such namespace in this file */
     T_IS(EB_ERR_SCHEMA, eb_store_open(&store, &bad));
     ASSERT(store == NULL);
-    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM sqlite_schema WHERE name LIKE 'elsewhere%'"));
+    T_EQ(0, t_sql_int(path, "SELECT count(*) FROM sqlite_schema WHERE name LIKE 'elsewhere%'"));
     T_OK(eb_store_open(&store, &o));
     eb_store_close(store);
     eb_destroy(bus);
@@ -210,17 +210,17 @@ TEST store_works_alone_and_dispatches_nothing(void)
     eb_stats stats;
     eb_destroy(bus);
     store = beside(path);
-    P_EQ(EB_DONE, t_status(store, done.str));
-    P_EQ(EB_DLQ, t_status(store, dead.str));
-    P_EQ(EB_PENDING, t_status(store, kept.str));
+    T_EQ(EB_DONE, t_status(store, done.str));
+    T_EQ(EB_DLQ, t_status(store, dead.str));
+    T_EQ(EB_PENDING, t_status(store, kept.str));
     T_OK(eb_stats_get(store, &stats));
-    P_EQ(1, stats.pending);
-    P_EQ(1, stats.done);
-    P_EQ(1, stats.dlq);
+    T_EQ(1, stats.pending);
+    T_EQ(1, stats.done);
+    T_EQ(1, stats.dlq);
     calls = 0;
     T_OK(eb_dlq_retry(store, dead.str, NULL));
-    P_EQ(EB_PENDING, t_status(store, dead.str));
-    P_EQ(0, calls);
+    T_EQ(EB_PENDING, t_status(store, dead.str));
+    T_EQ(0, calls);
     eb_store_close(store);
     T_ROWS(2, path, "status = 'pending'");
     PASS();
@@ -254,30 +254,30 @@ TEST get_tells_everything_about_an_event_in_every_state(void)
     for (i = 0; i < 4; i++) {
         static const eb_status status[] = {EB_PENDING, EB_PROCESSING, EB_DONE, EB_DLQ};
         T_OK(eb_get(i & 1 ? store : eb_bus_store(bus), id[i].str, &list));
-        P_EQ(1, list.count);
-        P_EQ(1, list.total);
+        T_EQ(1, list.count);
+        T_EQ(1, list.total);
         e = &list.items[0];
         ASSERT_STR_EQ(id[i].str, e->id.str);
-        P_EQ(i + 1, e->seq);
-        P_EQ(status[i], e->status);
+        T_EQ(i + 1, e->seq);
+        T_EQ(status[i], e->status);
         ASSERT_STR_EQ("{\"a\": [1, 2]}", e->payload);
-        P_EQ(13, e->payload_len);
+        T_EQ(13, e->payload_len);
         ASSERT_STR_EQ("{\"k\":\"v\"}", e->metadata);
         ASSERT_STR_EQ(e->type, e->idempotency_key);
         if (i == 0) ASSERT(e->ordering_key == NULL);
         else ASSERT_STR_EQ(e->type, e->ordering_key);
         ASSERT_STR_EQ("node-1", e->producer);
         ASSERT(e->subscription == NULL);
-        P_EQ(W_EPOCH, e->created_at_ms);
-        P_EQ(i == 0 ? W_EPOCH : W_EPOCH + 1500, e->updated_at_ms);
-        P_EQ(i == 3 ? W_EPOCH + 1500 : 0, e->dlq_at_ms);
-        P_EQ(i & 1, e->retry_count);
-        P_EQ(i & 1, t_errors(e->last_error, 0, text, sizeof text));
+        T_EQ(W_EPOCH, e->created_at_ms);
+        T_EQ(i == 0 ? W_EPOCH : W_EPOCH + 1500, e->updated_at_ms);
+        T_EQ(i == 3 ? W_EPOCH + 1500 : 0, e->dlq_at_ms);
+        T_EQ(i & 1, e->retry_count);
+        T_EQ(i & 1, t_errors(e->last_error, 0, text, sizeof text));
         if (i == 1) ASSERT_STR_EQ("wait", text);
         if (i == 3) ASSERT_STR_EQ("bad {\"a\": [1, 2]}", text);
         if (!(i & 1)) ASSERT(e->last_error == NULL);
         eb_event_list_free(&list);
-        P_EQ(0, list.count);
+        T_EQ(0, list.count);
     }
     eb_store_close(store);
     eb_destroy(bus);
@@ -495,13 +495,13 @@ TEST list_has_a_hundred_unless_asked(int dead)
     int i;
     for (i = 0; i < N; i++) post(bus, dead ? "bad" : "ok", NULL);
     T_OK(read(store, NULL, &list));
-    P_EQ(100, list.count);
-    P_EQ(dead ? N : -1, list.total); /* the log's would have to be counted */
+    T_EQ(100, list.count);
+    T_EQ(dead ? N : -1, list.total); /* the log's would have to be counted */
     eb_event_list_free(&list);
     q.limit = 1000;
     T_OK(read(store, &q, &list));
-    P_EQ(N, list.count);
-    for (i = 0; i < N; i++) P_EQ(dead ? N - i : i + 1, list.items[i].seq); /* born at one time */
+    T_EQ(N, list.count);
+    for (i = 0; i < N; i++) T_EQ(dead ? N - i : i + 1, list.items[i].seq); /* born at one time */
     eb_event_list_free(&list);
     eb_store_close(store);
     eb_destroy(bus);
@@ -521,12 +521,12 @@ TEST log_has_every_state_and_the_dead_letters_only_the_dead(void)
     post(bus, "bad", "4");
     READS(eb_log_read, NULL, "1,2,3,4", 4);
     T_OK(eb_log_read(store, NULL, &list));
-    P_EQ(EB_PENDING, list.items[0].status);
-    P_EQ(EB_PROCESSING, list.items[1].status);
-    P_EQ(EB_DONE, list.items[2].status);
-    P_EQ(EB_DLQ, list.items[3].status);
-    P_EQ(1, list.items[1].retry_count);
-    P_EQ(1, list.items[3].retry_count);
+    T_EQ(EB_PENDING, list.items[0].status);
+    T_EQ(EB_PROCESSING, list.items[1].status);
+    T_EQ(EB_DONE, list.items[2].status);
+    T_EQ(EB_DLQ, list.items[3].status);
+    T_EQ(1, list.items[1].retry_count);
+    T_EQ(1, list.items[3].retry_count);
     ASSERT(list.items[3].last_error != NULL && list.items[2].last_error == NULL);
     eb_event_list_free(&list);
     READS(eb_dlq_list, NULL, "4", 1);
@@ -576,33 +576,33 @@ TEST retry_gives_a_dead_event_a_new_life(int through_bus)
         t_advance(&now, 3600000);
         T_OK(eb_pump(bus, EB_NONE, NULL));
     }
-    P_EQ(4, t_failures(store, id.str, 0, NULL, 0));
-    P_EQ(EB_DLQ, t_status(store, id.str));
+    T_EQ(4, t_failures(store, id.str, 0, NULL, 0));
+    T_EQ(EB_DLQ, t_status(store, id.str));
     t_advance(&now, 5000);
     T_OK(eb_dlq_retry(store, id.str, NULL));
     T_OK(eb_get(store, id.str, &list));
-    P_EQ(EB_PENDING, list.items[0].status);
-    P_EQ(0, list.items[0].retry_count);
+    T_EQ(EB_PENDING, list.items[0].status);
+    T_EQ(0, list.items[0].retry_count);
     ASSERT(list.items[0].last_error == NULL);
-    P_EQ(W_EPOCH, list.items[0].created_at_ms);
-    P_EQ(1, list.items[0].seq);
-    P_EQ(0, list.items[0].dlq_at_ms);
+    T_EQ(W_EPOCH, list.items[0].created_at_ms);
+    T_EQ(1, list.items[0].seq);
+    T_EQ(0, list.items[0].dlq_at_ms);
     eb_event_list_free(&list);
     T_OK(eb_dlq_list(store, NULL, &list));
-    P_EQ(0, list.total);
+    T_EQ(0, list.total);
     eb_event_list_free(&list);
     T_IS(EB_ERR_STATE, eb_dlq_retry(store, id.str, NULL)); /* not dead any more */
     T_OK(eb_pump(bus, EB_NONE, NULL)); /* due at once, with all its attempts */
-    P_EQ(5, calls);
-    P_EQ(1, t_failures(store, id.str, 0, NULL, 0));
-    P_EQ(EB_PROCESSING, t_status(store, id.str));
+    T_EQ(5, calls);
+    T_EQ(1, t_failures(store, id.str, 0, NULL, 0));
+    T_EQ(EB_PROCESSING, t_status(store, id.str));
     for (i = 0; i < 3; i++) {
         t_advance(&now, 3600000);
         T_OK(eb_pump(bus, EB_NONE, NULL));
     }
-    P_EQ(8, calls);
-    P_EQ(4, t_failures(store, id.str, 0, NULL, 0));
-    P_EQ(1, t_sql_int(path, "SELECT count(*) FROM dead_letters WHERE retried_at IS NOT NULL"
+    T_EQ(8, calls);
+    T_EQ(4, t_failures(store, id.str, 0, NULL, 0));
+    T_EQ(1, t_sql_int(path, "SELECT count(*) FROM dead_letters WHERE retried_at IS NOT NULL"
                             " AND retried_by IS NOT NULL")); /* this one was retried by hand */
     eb_store_close(own);
     eb_destroy(bus);
@@ -626,7 +626,7 @@ TEST retry_of_what_is_not_dead_says_why(void)
     T_IS(EB_ERR_NOT_FOUND, eb_dlq_retry(store, f.str, NULL));
     T_IS(EB_ERR_NOT_FOUND, eb_dlq_retry(store, dead.str, "billing")); /* no such subscription */
     T_IS(EB_ERR_ARG, eb_dlq_retry(store, NULL, NULL));
-    P_EQ(EB_DLQ, t_status(store, dead.str));
+    T_EQ(EB_DLQ, t_status(store, dead.str));
     T_OK(eb_dlq_retry(store, dead.str, NULL));
     eb_store_close(store);
     eb_destroy(bus);
@@ -645,43 +645,43 @@ TEST retry_all_takes_those_that_match(void)
     f = forged(&ids[0]);
     q.id = f.str;
     T_OK(eb_dlq_retry_all(store, &q, &count));
-    P_EQ(0, count);
+    T_EQ(0, count);
     q = query();
     q.pattern = "ok*"; /* not dead */
     T_OK(eb_dlq_retry_all(store, &q, &count));
-    P_EQ(0, count);
+    T_EQ(0, count);
     q.pattern = "*.blue.*";
     T_OK(eb_dlq_retry_all(store, &q, &count));
-    P_EQ(3, count);
+    T_EQ(3, count);
     READS(eb_dlq_list, NULL, "9,7,6,4,2,1", 6);
     T_ROWS(3, path, "status = 'pending' AND type LIKE '%blue%' AND retry_count = 0");
     q = query();
     q.id = ids[5].str;
     T_OK(eb_dlq_retry_all(store, &q, &count));
-    P_EQ(1, count);
+    T_EQ(1, count);
     READS(eb_dlq_list, NULL, "9,7,4,2,1", 5);
     q = query();
     q.after_seq = 2;
     q.to_ms = W_EPOCH + 6000;
     T_OK(eb_dlq_retry_all(store, &q, &count));
-    P_EQ(2, count);
+    T_EQ(2, count);
     READS(eb_dlq_list, NULL, "9,2,1", 3);
     q = query();
     q.offset = 1; /* in the order of the list */
     q.limit = 1;
     T_OK(eb_dlq_retry_all(store, &q, &count));
-    P_EQ(1, count);
+    T_EQ(1, count);
     READS(eb_dlq_list, NULL, "9,1", 2);
     q = query();
     q.subscription = "billing";
     T_OK(eb_dlq_retry_all(store, &q, &count));
-    P_EQ(0, count);
+    T_EQ(0, count);
     T_OK(eb_dlq_retry_all(store, NULL, NULL));
     READS(eb_dlq_list, NULL, "", 0);
     T_ROWS(9, path, "status = 'pending'");
     calls = 0;
     T_OK(eb_pump(bus, EB_NONE, NULL));
-    P_EQ(9, calls); /* all run, and die again */
+    T_EQ(9, calls); /* all run, and die again */
     READS(eb_dlq_list, NULL, "9,8,7,6,5,4,3,2,1", 9);
     eb_store_close(store);
     eb_destroy(bus);
@@ -707,15 +707,15 @@ TEST retry_all_has_no_limit_of_its_own(void)
     q.limit = 600;
     q.offset = 3;
     T_OK(eb_dlq_retry_all(store, &q, &count));
-    P_EQ(600, count);
+    T_EQ(600, count);
     T_ROWS(N - 600, path, "status = 'dlq'");
     T_ROWS(3, path, "status = 'dlq' AND seq > 1200"); /* the newest three were skipped */
     q.limit = 0;
     T_OK(eb_dlq_retry_all(store, &q, &count));
-    P_EQ(600, count);
+    T_EQ(600, count);
     T_ROWS(3, path, "status = 'dlq'");
     T_OK(eb_dlq_retry_all(store, NULL, &count));
-    P_EQ(3, count);
+    T_EQ(3, count);
     T_ROWS(N, path, "status = 'pending' AND retry_count = 0 AND last_error IS NULL");
     eb_store_close(store);
     eb_destroy(bus);
@@ -790,23 +790,23 @@ TEST purge_goes_by_birth_and_includes_the_day(void)
     T_IS(EB_ERR_ARG, eb_dlq_purge(store, -1, &count));
     T_IS(EB_ERR_ARG, eb_dlq_purge(store, INT_MIN, NULL));
     T_OK(eb_dlq_purge(store, 3, &count));
-    P_EQ(0, count);
+    T_EQ(0, count);
     T_OK(eb_dlq_purge(store, INT_MAX, &count));
-    P_EQ(0, count);
+    T_EQ(0, count);
     now.now_ms -= 1;
     T_OK(eb_dlq_purge(store, 2, &count));
-    P_EQ(0, count); /* a millisecond young */
+    T_EQ(0, count); /* a millisecond young */
     now.now_ms += 1;
     T_OK(eb_dlq_purge(store, 2, &count));
-    P_EQ(1, count); /* exactly two days old */
+    T_EQ(1, count); /* exactly two days old */
     READS(eb_dlq_list, NULL, "3,2", 2);
     READS(eb_log_read, NULL, "2,3,4,5,6", 5); /* gone from the log as well */
     T_OK(eb_dlq_purge(store, 0, NULL));
     READS(eb_dlq_list, NULL, "", 0);
-    P_EQ(EB_PENDING, t_status(store, kept.str)); /* only the dead */
-    P_EQ(EB_PROCESSING, t_status(store, waits.str));
-    P_EQ(EB_DONE, t_status(store, done.str));
-    P_EQ(3, t_stored(path));
+    T_EQ(EB_PENDING, t_status(store, kept.str)); /* only the dead */
+    T_EQ(EB_PROCESSING, t_status(store, waits.str));
+    T_EQ(EB_DONE, t_status(store, done.str));
+    T_EQ(3, t_stored(path));
     eb_store_close(store);
     eb_destroy(bus);
     PASS();
@@ -820,17 +820,17 @@ TEST purge_dead_goes_by_death(void)
     int64_t count = -1;
     T_IS(EB_ERR_ARG, eb_dlq_purge_dead(store, -1, &count));
     T_OK(eb_dlq_purge_dead(store, 2, &count));
-    P_EQ(0, count); /* 1 was born then, but lived */
+    T_EQ(0, count); /* 1 was born then, but lived */
     now.now_ms -= 1;
     T_OK(eb_dlq_purge_dead(store, 1, &count));
-    P_EQ(0, count);
+    T_EQ(0, count);
     now.now_ms += 1;
     T_OK(eb_dlq_purge_dead(store, 1, &count));
-    P_EQ(1, count);
+    T_EQ(1, count);
     READS(eb_dlq_list, NULL, "3,1", 2);
     T_OK(eb_dlq_purge_dead(store, 0, &count));
-    P_EQ(2, count);
-    P_EQ(0, t_stored(path));
+    T_EQ(2, count);
+    T_EQ(0, t_stored(path));
     eb_store_close(store);
     eb_destroy(bus);
     PASS();
@@ -851,8 +851,8 @@ TEST purge_has_no_limit(int by_death)
     post(bus, "ok", "1");
     if (by_death) T_OK(eb_dlq_purge_dead(eb_bus_store(bus), 0, &count));
     else T_OK(eb_dlq_purge(eb_bus_store(bus), 0, &count));
-    P_EQ(N, count);
-    P_EQ(1, t_stored(path));
+    T_EQ(N, count);
+    T_EQ(1, t_stored(path));
     eb_destroy(bus);
     PASS();
 }
@@ -872,17 +872,17 @@ TEST sequence_numbers_go_on_after_a_purge_of_everything(void)
         eb_destroy(bus);
         store = beside(path); /* by somebody who never published */
         T_OK(eb_dlq_purge(store, 0, NULL));
-        P_EQ(0, t_stored(path));
+        T_EQ(0, t_stored(path));
         T_OK(eb_stats_get(store, &stats));
-        P_EQ(5 * round, stats.last_seq);
-        P_EQ(0, stats.pending + stats.processing + stats.done + stats.dlq);
+        T_EQ(5 * round, stats.last_seq);
+        T_EQ(0, stats.pending + stats.processing + stats.done + stats.dlq);
         T_IS(EB_ERR_NOT_FOUND, eb_get(store, id.str, &list));
         eb_store_close(store);
         bus = world(path);
     }
     id = post(bus, "ok", NULL);
     T_OK(eb_get(eb_bus_store(bus), id.str, &list));
-    P_EQ(16, list.items[0].seq);
+    T_EQ(16, list.items[0].seq);
     eb_event_list_free(&list);
     eb_destroy(bus);
     PASS();
@@ -905,21 +905,21 @@ TEST move_makes_a_dead_letter_of_a_live_event(int through_bus)
     t_advance(&now, 500);
     T_OK(eb_dlq_move(store, kept.str, "because \"I\"\nsay so"));
     T_OK(eb_get(store, kept.str, &list));
-    P_EQ(EB_DLQ, list.items[0].status);
-    P_EQ(W_EPOCH + 500, list.items[0].dlq_at_ms);
+    T_EQ(EB_DLQ, list.items[0].status);
+    T_EQ(W_EPOCH + 500, list.items[0].dlq_at_ms);
     eb_event_list_free(&list);
-    P_EQ(1, t_failures(store, kept.str, 0, text, sizeof text));
+    T_EQ(1, t_failures(store, kept.str, 0, text, sizeof text));
     ASSERT_STR_EQ("because \"I\"\nsay so", text);
     T_OK(eb_dlq_move(store, waits.str, NULL)); /* its earlier error stays in front */
-    P_EQ(2, t_failures(store, waits.str, 0, text, sizeof text));
+    T_EQ(2, t_failures(store, waits.str, 0, text, sizeof text));
     ASSERT_STR_EQ("wait", text);
-    P_EQ(2, t_failures(store, waits.str, 1, text, sizeof text));
+    T_EQ(2, t_failures(store, waits.str, 1, text, sizeof text));
     ASSERT_STR_EQ("moved by operator", text);
     memset(longer, 'x', sizeof longer);
     longer[sizeof longer - 1] = 0;
     T_OK(eb_dlq_move(store, delayed.str, longer));
-    P_EQ(1, t_failures(store, delayed.str, 0, text, sizeof text));
-    P_EQ(1000, strlen(text));
+    T_EQ(1, t_failures(store, delayed.str, 0, text, sizeof text));
+    T_EQ(1000, strlen(text));
     T_IS(EB_ERR_STATE, eb_dlq_move(store, done.str, NULL));
     T_IS(EB_ERR_STATE, eb_dlq_move(store, dead.str, NULL));
     T_IS(EB_ERR_STATE, eb_dlq_move(store, kept.str, NULL));
@@ -930,12 +930,12 @@ TEST move_makes_a_dead_letter_of_a_live_event(int through_bus)
     calls = 0;
     t_advance(&now, 7200000);
     T_OK(eb_pump(bus, EB_NONE, NULL));
-    P_EQ(0, calls); /* none of them comes back */
+    T_EQ(0, calls); /* none of them comes back */
     T_ROWS(4, path, "status = 'dlq'");
     T_IS(EB_DEAD, eb_wait(bus, waits.str, 0));
     T_OK(eb_dlq_retry(store, waits.str, NULL)); /* unless asked to */
     T_OK(eb_pump(bus, EB_NONE, NULL));
-    P_EQ(1, calls);
+    T_EQ(1, calls);
     eb_store_close(own);
     eb_destroy(bus);
     PASS();
@@ -955,15 +955,15 @@ TEST moved_event_lets_the_next_of_its_key_go(int through)
     m[0].ordering_key = m[1].ordering_key = "k";
     T_OK(eb_send(bus, m, 2, ids));
     T_OK(eb_pump(bus, EB_NONE, NULL));
-    P_EQ(1, calls);
-    P_EQ(EB_PENDING, t_status(own, ids[1].str)); /* behind the one that waits for its retry */
+    T_EQ(1, calls);
+    T_EQ(EB_PENDING, t_status(own, ids[1].str)); /* behind the one that waits for its retry */
     if (through == 0) T_OK(eb_dlq_move(eb_bus_store(bus), ids[0].str, NULL));
     if (through == 1) T_OK(eb_dlq_move(own, ids[0].str, NULL));
-    if (through == 2) P_EQ(SQLITE_OK, t_sql(path, "UPDATE events SET status = 'dlq' WHERE seq = 1",
+    if (through == 2) T_EQ(SQLITE_OK, t_sql(path, "UPDATE events SET status = 'dlq' WHERE seq = 1",
                                             NULL, 0));
     T_OK(eb_pump(bus, EB_NONE, NULL));
-    P_EQ(EB_DONE, t_status(own, ids[1].str));
-    P_EQ(EB_DLQ, t_status(own, ids[0].str));
+    T_EQ(EB_DONE, t_status(own, ids[1].str));
+    T_EQ(EB_DLQ, t_status(own, ids[0].str));
     eb_store_close(own);
     eb_destroy(bus);
     PASS();
@@ -1009,19 +1009,19 @@ TEST taken_away_while_its_handler_runs(int how, int fail)
     T_OK(eb_start(bus));
     id = post(bus, "x", NULL);
     T_OK(eb_pump(bus, EB_NONE, NULL));
-    P_EQ(EB_OK, revoke_it.result);
+    T_EQ(EB_OK, revoke_it.result);
     if (how == BY_VIEW_PENDING) { /* it ran again, as if never tried */
-        P_EQ(2, revoke_it.calls);
-        P_EQ(EB_DONE, t_status(own, id.str));
-        P_EQ(0, t_failures(own, id.str, 0, text, sizeof text));
+        T_EQ(2, revoke_it.calls);
+        T_EQ(EB_DONE, t_status(own, id.str));
+        T_EQ(0, t_failures(own, id.str, 0, text, sizeof text));
     } else {
-        P_EQ(1, revoke_it.calls);
-        P_EQ(EB_DLQ, t_status(own, id.str));
-        P_EQ(1, t_failures(own, id.str, 0, text, sizeof text));
+        T_EQ(1, revoke_it.calls);
+        T_EQ(EB_DLQ, t_status(own, id.str));
+        T_EQ(1, t_failures(own, id.str, 0, text, sizeof text));
         ASSERT_STR_EQ(how == BY_VIEW_DLQ ? "moved by operator" : "enough", text);
     }
-    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM deliveries"));
-    P_EQ(1, t_sql_int(path, "SELECT count(*) FROM events"));
+    T_EQ(0, t_sql_int(path, "SELECT count(*) FROM deliveries"));
+    T_EQ(1, t_sql_int(path, "SELECT count(*) FROM events"));
     t_advance(&now, 7200000);
     T_OK(eb_drain(bus, 0));
     eb_store_close(own);
@@ -1036,10 +1036,10 @@ TEST taken_away_while_its_handler_runs(int how, int fail)
     do {                                                                                           \
         eb_stats f_stats;                                                                          \
         T_OK(eb_stats_get(store, &f_stats));                                                       \
-        P_EQ(t_rows(path, "status = 'pending'"), f_stats.pending);                                 \
-        P_EQ(t_rows(path, "status = 'processing'"), f_stats.processing);                           \
-        P_EQ(t_rows(path, "status = 'done'"), f_stats.done);                                       \
-        P_EQ(t_rows(path, "status = 'dlq'"), f_stats.dlq);                                         \
+        T_EQ(t_rows(path, "status = 'pending'"), f_stats.pending);                                 \
+        T_EQ(t_rows(path, "status = 'processing'"), f_stats.processing);                           \
+        T_EQ(t_rows(path, "status = 'done'"), f_stats.done);                                       \
+        T_EQ(t_rows(path, "status = 'dlq'"), f_stats.dlq);                                         \
     } while (0)
 
 static int agreed, disagreed; /* calls in which the figures were the rows, and not */
@@ -1068,8 +1068,8 @@ TEST figures_are_the_rows_in_every_state(void)
     snprintf(words, sizeof words, "%s", path);
     FIGURES_AGREE(store);
     T_OK(eb_stats_get(store, &stats));
-    P_EQ(0, stats.oldest_pending_ms);
-    P_EQ(0, stats.last_seq);
+    T_EQ(0, stats.oldest_pending_ms);
+    T_EQ(0, stats.last_seq);
     moved = post(bus, "kept", "1");
     t_advance(&now, 700);
     post(bus, "kept", "2");
@@ -1081,37 +1081,37 @@ TEST figures_are_the_rows_in_every_state(void)
     FIGURES_AGREE(store);
     FIGURES_AGREE(eb_bus_store(bus));
     T_OK(eb_stats_get(store, &stats));
-    P_EQ(2, stats.pending);
-    P_EQ(1, stats.processing);
-    P_EQ(2, stats.done);
-    P_EQ(1, stats.dlq);
-    P_EQ(1000, stats.oldest_pending_ms);
-    P_EQ(6, stats.last_seq);
-    P_EQ(t_sql_int(path, "PRAGMA page_count") * t_sql_int(path, "PRAGMA page_size"),
+    T_EQ(2, stats.pending);
+    T_EQ(1, stats.processing);
+    T_EQ(2, stats.done);
+    T_EQ(1, stats.dlq);
+    T_EQ(1000, stats.oldest_pending_ms);
+    T_EQ(6, stats.last_seq);
+    T_EQ(t_sql_int(path, "PRAGMA page_count") * t_sql_int(path, "PRAGMA page_size"),
          stats.db_bytes);
     ASSERT(stats.wal_bytes > 0);
     T_OK(eb_dlq_move(store, moved.str, NULL));
     FIGURES_AGREE(store);
     T_OK(eb_stats_get(store, &stats));
-    P_EQ(300, stats.oldest_pending_ms); /* the older one is dead */
+    T_EQ(300, stats.oldest_pending_ms); /* the older one is dead */
     T_OK(eb_dlq_purge(store, 0, &count));
-    P_EQ(2, count);
+    T_EQ(2, count);
     FIGURES_AGREE(store);
-    P_EQ(SQLITE_OK, t_sql(path, "UPDATE events SET status = 'pending' WHERE status = 'done'", NULL,
+    T_EQ(SQLITE_OK, t_sql(path, "UPDATE events SET status = 'pending' WHERE status = 'done'", NULL,
                           0)); /* an operator wants them again */
     FIGURES_AGREE(store);
     agreed = 0;
     t_subscribe(bus, "ok", looks_at_the_figures, words);
     T_OK(eb_pump(bus, 0, NULL)); /* one of the two */
-    P_EQ(1, agreed);
+    T_EQ(1, agreed);
     FIGURES_AGREE(store);
     T_OK(eb_pump(bus, EB_NONE, NULL));
-    P_EQ(2, agreed);
+    T_EQ(2, agreed);
     FIGURES_AGREE(store);
     T_OK(eb_stats_get(store, &stats));
-    P_EQ(2, stats.done);
-    P_EQ(1, stats.pending);
-    P_EQ(6, stats.last_seq);
+    T_EQ(2, stats.done);
+    T_EQ(1, stats.pending);
+    T_EQ(6, stats.last_seq);
     eb_store_close(store);
     eb_destroy(bus);
     PASS();
@@ -1167,7 +1167,7 @@ TEST figures_of_a_bus_are_right_when_others_write(void)
     T_OK(eb_pump(bus, EB_NONE, NULL));
     FIGURES_AGREE(own);
     for (i = 0; i < sizeof by_hand / sizeof *by_hand; i++) {
-        P_EQ(SQLITE_OK, t_sql(path, by_hand[i], NULL, 0));
+        T_EQ(SQLITE_OK, t_sql(path, by_hand[i], NULL, 0));
         FIGURES_AGREE(own);
         FIGURES_AGREE(own);
     }
@@ -1184,7 +1184,7 @@ TEST figures_of_a_bus_are_right_when_others_write(void)
     T_OK(eb_dlq_purge_dead(own, 0, NULL));
     FIGURES_AGREE(own);
     T_OK(eb_stats_get(own, &stats));
-    P_EQ(13, stats.last_seq);
+    T_EQ(13, stats.last_seq);
     eb_destroy(other);
     eb_store_close(store);
     eb_destroy(bus);
@@ -1275,7 +1275,7 @@ TEST figures_of_a_bus_are_the_rows_whatever_happens(int seed)
     T_OK(eb_pump(bus, EB_NONE, NULL));
     FIGURES_AGREE(eb_bus_store(bus));
     ASSERT(agreed > 0);
-    P_EQ(0, disagreed);
+    T_EQ(0, disagreed);
     eb_destroy(other);
     eb_store_close(store);
     eb_destroy(bus);
@@ -1370,13 +1370,13 @@ TEST figures_add_up_while_threads_publish(int own)
     p_join(poster);
     p_join(operates);
     ASSERT(answers > 5);
-    P_EQ(0, busy.failed);
+    T_EQ(0, busy.failed);
     T_OK(eb_drain(busy.bus, P_LONG_MS));
     FIGURES_AGREE(eb_bus_store(busy.bus));
     T_OK(eb_stats_get(eb_bus_store(busy.bus), &s));
-    P_EQ(BUSY_EVENTS, s.last_seq);
-    P_EQ(0, s.pending + s.processing);
-    P_EQ(busy.purged_after, s.last_seq - s.done - s.dlq);
+    T_EQ(BUSY_EVENTS, s.last_seq);
+    T_EQ(0, s.pending + s.processing);
+    T_EQ(busy.purged_after, s.last_seq - s.done - s.dlq);
     eb_store_close(store);
     eb_destroy(busy.other);
     eb_destroy(busy.bus);
@@ -1397,22 +1397,22 @@ TEST bus_counts_what_it_did_and_a_store_did_nothing(void)
     id = post(bus, "bad", "4");
     post(bus, "wait", "5");
     T_OK(eb_stats_get(eb_bus_store(bus), &stats));
-    P_EQ(5, stats.published);
-    P_EQ(2, stats.delivered);
-    P_EQ(2, stats.failed_attempts);
-    P_EQ(1, stats.died);
-    P_EQ(0, stats.stale);
-    P_EQ(0, stats.lost_workers);
+    T_EQ(5, stats.published);
+    T_EQ(2, stats.delivered);
+    T_EQ(2, stats.failed_attempts);
+    T_EQ(1, stats.died);
+    T_EQ(0, stats.stale);
+    T_EQ(0, stats.lost_workers);
     ASSERT(stats.commits >= 5);
     T_OK(eb_dlq_retry(store, id.str, NULL));
     T_OK(eb_stats_get(store, &stats));
-    P_EQ(0, stats.published);
-    P_EQ(0, stats.delivered);
-    P_EQ(0, stats.failed_attempts);
-    P_EQ(0, stats.died);
-    P_EQ(0, stats.stale);
-    P_EQ(0, stats.lost_workers);
-    P_EQ(0, stats.commits); /* "0 in a store without a bus" */
+    T_EQ(0, stats.published);
+    T_EQ(0, stats.delivered);
+    T_EQ(0, stats.failed_attempts);
+    T_EQ(0, stats.died);
+    T_EQ(0, stats.stale);
+    T_EQ(0, stats.lost_workers);
+    T_EQ(0, stats.commits); /* "0 in a store without a bus" */
     T_IS(EB_ERR_ARG, eb_stats_get(store, NULL));
     eb_store_close(store);
     eb_destroy(bus);
@@ -1463,7 +1463,7 @@ TEST list_outlives_its_store_and_its_bus(void)
     eb_event_list_free(&got);
     eb_event_list_free(&dead);
     eb_event_list_free(&log);
-    P_EQ(0, p_get(&blocks_alive)); /* freed through the allocator that made them */
+    T_EQ(0, p_get(&blocks_alive)); /* freed through the allocator that made them */
     PASS();
 }
 
@@ -1542,8 +1542,8 @@ TEST every_call_is_fine_inside_a_handler(void)
     T_OK(eb_unsubscribe(bus, sub.str));
     t_subscribe(bus, "look", inspects, NULL);
     T_OK(eb_publish(bus, "look", NULL, NULL));
-    P_EQ(1, inspect.done);
-    P_EQ(0, inspect.wrong);
+    T_EQ(1, inspect.done);
+    T_EQ(0, inspect.wrong);
     T_ROWS(2, path, "status = 'dlq' AND retry_count = 1");
     T_ROWS(1, path, "status = 'pending' AND type = 'bad'"); /* nobody wants it any more */
     eb_store_close(inspect.other);
@@ -1619,15 +1619,15 @@ TEST operator_is_refused_what_has_no_meaning_and_told_what_to_use(void)
         if (!strstr(err, "eb_")) FAILm(refused[i]); /* the function to use */
         ASSERT_STR_EQ(was, whole_view(path, is, sizeof is));
     }
-    P_EQ(SQLITE_OK, t_sql(path, "UPDATE events SET status = status", err, sizeof err));
+    T_EQ(SQLITE_OK, t_sql(path, "UPDATE events SET status = status", err, sizeof err));
     ASSERT_STR_EQ(was, whole_view(path, is, sizeof is)); /* no change is no change */
     T_OK(eb_pump(bus, EB_NONE, NULL));
-    P_EQ(3, calls);
+    T_EQ(3, calls);
     eb_destroy(bus);
     PASS();
 }
 
-#define OPERATOR(sql) P_EQ(SQLITE_OK, t_sql(path, sql, NULL, 0))
+#define OPERATOR(sql) T_EQ(SQLITE_OK, t_sql(path, sql, NULL, 0))
 
 TEST operator_retries_a_dead_letter(void)
 {
@@ -1636,13 +1636,13 @@ TEST operator_retries_a_dead_letter(void)
     OPERATOR("UPDATE events SET status = 'pending' WHERE status = 'dlq'");
     T_ROWS(1, path, "seq = 4 AND status = 'pending' AND retry_count = 0"
                     " AND last_error IS NULL AND payload = '4'");
-    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM dead_letters"));
+    T_EQ(0, t_sql_int(path, "SELECT count(*) FROM dead_letters"));
     T_OK(eb_pump(bus, EB_NONE, NULL)); /* runs at once, and dies again */
-    P_EQ(4, calls);
+    T_EQ(4, calls);
     T_ROWS(1, path, "seq = 4 AND status = 'dlq' AND retry_count = 1");
-    P_EQ(1, t_sql_int(path, "SELECT count(*) FROM dead_letters WHERE retried_by = 'operator'"
+    T_EQ(1, t_sql_int(path, "SELECT count(*) FROM dead_letters WHERE retried_by = 'operator'"
                             " AND length(retried_at) = 24"));
-    P_EQ(4, t_sql_int(path, "SELECT count(*) FROM events"));
+    T_EQ(4, t_sql_int(path, "SELECT count(*) FROM events"));
     eb_destroy(bus);
     PASS();
 }
@@ -1653,11 +1653,11 @@ TEST operator_runs_a_done_event_again(void)
     eb_bus *bus = one_of_each(path);
     OPERATOR("UPDATE events SET status = 'pending' WHERE status = 'done'");
     T_ROWS(1, path, "seq = 3 AND status = 'pending' AND retry_count = 0");
-    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM finished"));
+    T_EQ(0, t_sql_int(path, "SELECT count(*) FROM finished"));
     T_OK(eb_pump(bus, EB_NONE, NULL));
-    P_EQ(4, calls);
+    T_EQ(4, calls);
     T_ROWS(1, path, "seq = 3 AND status = 'done' AND retry_count = 0");
-    P_EQ(4, t_sql_int(path, "SELECT count(*) FROM events"));
+    T_EQ(4, t_sql_int(path, "SELECT count(*) FROM events"));
     eb_destroy(bus);
     PASS();
 }
@@ -1671,7 +1671,7 @@ TEST operator_frees_a_processing_event(void)
     OPERATOR("UPDATE events SET status = 'pending' WHERE status = 'processing'");
     T_ROWS(1, path, "seq = 2 AND status = 'pending' AND retry_count = 1");
     T_OK(eb_pump(bus, EB_NONE, NULL));
-    P_EQ(4, calls);
+    T_EQ(4, calls);
     T_ROWS(1, path, "seq = 2 AND status = 'processing' AND retry_count = 2");
     t_sql_text(path, "SELECT last_error FROM events WHERE seq = 2", text, sizeof text);
     ASSERT_STR_EQ("[\"wait\",\"wait\"]", text);
@@ -1690,7 +1690,7 @@ TEST operator_marks_a_pending_event_as_processing(void)
     OPERATOR("UPDATE events SET status = 'processing' WHERE status = 'pending'");
     T_ROWS(3, path, "status = 'processing'");
     T_OK(eb_pump(bus, EB_NONE, NULL));
-    P_EQ(3, calls);
+    T_EQ(3, calls);
     T_ROWS(3, path, "status = 'processing'");
     eb_destroy(bus);
     bus = world_open(&o);
@@ -1717,7 +1717,7 @@ TEST operator_gives_live_events_up(void)
     T_OK(eb_send(bus, &m, 1, &id)); /* in memory already */
     OPERATOR("UPDATE events SET status = 'dlq' WHERE status IN ('pending', 'processing')");
     T_ROWS(4, path, "status = 'dlq'");
-    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM deliveries"));
+    T_EQ(0, t_sql_int(path, "SELECT count(*) FROM deliveries"));
     t_sql_text(path, "SELECT last_error FROM events WHERE seq = 1", text, sizeof text);
     ASSERT_STR_EQ("[\"moved by operator\"]", text);
     T_ROWS(1, path, "seq = 1 AND retry_count = 1");
@@ -1726,13 +1726,13 @@ TEST operator_gives_live_events_up(void)
     T_ROWS(1, path, "seq = 2 AND retry_count = 2");
     t_advance(&now, 7200000);
     T_OK(eb_pump(bus, EB_NONE, NULL));
-    P_EQ(3, calls); /* none of them ran */
+    T_EQ(3, calls); /* none of them ran */
     T_IS(EB_DEAD, eb_wait(bus, id.str, 0));
     READS(eb_dlq_list, NULL, "5,4,2,1", 4);
     T_OK(eb_dlq_retry(store, id.str, NULL)); /* with everything it had */
     T_OK(eb_pump(bus, EB_NONE, NULL));
-    P_EQ(4, calls);
-    P_EQ(1, t_sql_int(path, "SELECT count(*) FROM event_log WHERE seq = 5 AND idempotency_key ="
+    T_EQ(4, calls);
+    T_EQ(1, t_sql_int(path, "SELECT count(*) FROM event_log WHERE seq = 5 AND idempotency_key ="
                             " 'once' AND ordering_key = 'key' AND metadata = '{\"k\":\"v\"}'"));
     eb_store_close(store);
     eb_destroy(bus);

@@ -116,11 +116,11 @@ TEST new_file_gets_all_steps_at_once(void)
     eb_bus *bus;
     good_step();
     bus = t_open(&o);
-    P_EQ(EBI_SCHEMA_LATEST, version_of(path, ""));
-    P_EQ(0, t_sql_int(path, "SELECT n FROM extra"));
+    T_EQ(EBI_SCHEMA_LATEST, version_of(path, ""));
+    T_EQ(0, t_sql_int(path, "SELECT n FROM extra"));
     t_post(bus, "x", NULL);
     eb_destroy(bus);
-    P_EQ(1, t_sql_int(path, "SELECT count(*) FROM event_log WHERE note IS NOT NULL"));
+    T_EQ(1, t_sql_int(path, "SELECT count(*) FROM event_log WHERE note IS NOT NULL"));
     PASS();
 }
 
@@ -134,33 +134,33 @@ TEST older_file_is_brought_forward_with_all_it_holds(const char *ns)
     int calls = 0;
     version_before(path, ns);
     snprintf(prefix, sizeof prefix, "%s%s", ns ? ns : "", ns ? "_" : "");
-    P_EQ(EBI_SCHEMA_LATEST - 1, version_of(path, prefix));
+    T_EQ(EBI_SCHEMA_LATEST - 1, version_of(path, prefix));
     good_step();
     bus = t_open(&o);
-    P_EQ(EBI_SCHEMA_LATEST, version_of(path, prefix));
+    T_EQ(EBI_SCHEMA_LATEST, version_of(path, prefix));
     snprintf(sql, sizeof sql, "SELECT n FROM \"%sextra\"", prefix);
-    P_EQ(3, t_sql_int(path, sql));
+    T_EQ(3, t_sql_int(path, sql));
     snprintf(sql, sizeof sql, "SELECT count(*) FROM \"%sevent_log\" WHERE note = 'from before'",
              prefix);
-    P_EQ(3, t_sql_int(path, sql));
+    T_EQ(3, t_sql_int(path, sql));
     T_OK(eb_log_read(eb_bus_store(bus), NULL, &list));
-    P_EQ(3, list.count);
-    P_EQ(EB_DONE, list.items[0].status);
-    P_EQ(EB_DLQ, list.items[1].status);
-    P_EQ(EB_PENDING, list.items[2].status);
+    T_EQ(3, list.count);
+    T_EQ(EB_DONE, list.items[0].status);
+    T_EQ(EB_DLQ, list.items[1].status);
+    T_EQ(EB_PENDING, list.items[2].status);
     T_STATUS(EB_DLQ, bus, list.items[1].id); /* ids mean the same rows */
     eb_event_list_free(&list);
     t_subscribe(bus, "*", act, &calls);
     T_OK(eb_start(bus));
     T_OK(eb_drain(bus, 1000));
-    P_EQ(1, calls); /* what was pending */
+    T_EQ(1, calls); /* what was pending */
     T_OK(eb_publish(bus, "ok", "4", NULL));
     eb_destroy(bus);
     bus = t_open(&o); /* and not a second time */
     snprintf(sql, sizeof sql, "SELECT count(*) FROM \"%sextra\"", prefix);
-    P_EQ(1, t_sql_int(path, sql));
+    T_EQ(1, t_sql_int(path, sql));
     snprintf(sql, sizeof sql, "SELECT max(seq) FROM \"%sevent_log\"", prefix);
-    P_EQ(4, t_sql_int(path, sql));
+    T_EQ(4, t_sql_int(path, sql));
     eb_destroy(bus);
     PASS();
 }
@@ -174,14 +174,14 @@ TEST each_namespace_has_its_own_version(void)
     version_before(path, "two");
     good_step();
     bus = t_open(&o);
-    P_EQ(EBI_SCHEMA_LATEST, version_of(path, "one_"));
-    P_EQ(EBI_SCHEMA_LATEST - 1, version_of(path, "two_"));
-    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM sqlite_schema WHERE name = 'two_extra'"));
+    T_EQ(EBI_SCHEMA_LATEST, version_of(path, "one_"));
+    T_EQ(EBI_SCHEMA_LATEST - 1, version_of(path, "two_"));
+    T_EQ(0, t_sql_int(path, "SELECT count(*) FROM sqlite_schema WHERE name = 'two_extra'"));
     eb_destroy(bus);
     o.ns = "two";
     bus = t_open(&o);
-    P_EQ(EBI_SCHEMA_LATEST, version_of(path, "two_"));
-    P_EQ(3, t_sql_int(path, "SELECT n FROM two_extra"));
+    T_EQ(EBI_SCHEMA_LATEST, version_of(path, "two_"));
+    T_EQ(3, t_sql_int(path, "SELECT n FROM two_extra"));
     eb_destroy(bus);
     PASS();
 }
@@ -196,7 +196,7 @@ TEST store_can_look_at_an_older_file(void)
     good_step();
     T_OK(eb_store_open(&store, &o));
     T_OK(eb_dlq_list(store, NULL, &list));
-    P_EQ(1, list.count);
+    T_EQ(1, list.count);
     eb_event_list_free(&list);
     eb_store_close(store);
     PASS();
@@ -230,9 +230,9 @@ TEST of_many_that_open_at_once_one_does_it(void)
     p_set(&gate, 0);
     for (i = 0; i < OPENERS; i++) thread[i] = p_go(opens, &rc[i]);
     for (i = 0; i < OPENERS; i++) p_join(thread[i]);
-    for (i = 0; i < OPENERS; i++) P_EQ(EB_OK, rc[i]);
-    P_EQ(EBI_SCHEMA_LATEST, version_of(crowded, ""));
-    P_EQ(1, t_sql_int(crowded, "SELECT count(*) FROM extra"));
+    for (i = 0; i < OPENERS; i++) T_EQ(EB_OK, rc[i]);
+    T_EQ(EBI_SCHEMA_LATEST, version_of(crowded, ""));
+    T_EQ(1, t_sql_int(crowded, "SELECT count(*) FROM extra"));
     PASS();
 }
 #endif
@@ -256,13 +256,13 @@ TEST step_that_fails_leaves_the_older_file_untouched(const char *bad)
     ASSERT(eb_store_open(&store, &o) < 0);
     ASSERT(store == NULL);
     ASSERT(unchanged(path, "", &was));
-    P_EQ(EBI_SCHEMA_LATEST - 1, version_of(path, ""));
-    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM sqlite_schema WHERE name = 'extra'"));
-    P_EQ(3, t_stored(path));
+    T_EQ(EBI_SCHEMA_LATEST - 1, version_of(path, ""));
+    T_EQ(0, t_sql_int(path, "SELECT count(*) FROM sqlite_schema WHERE name = 'extra'"));
+    T_EQ(3, t_stored(path));
     good_step(); /* the next version of the program does it right */
     bus = t_open(&o);
-    P_EQ(EBI_SCHEMA_LATEST, version_of(path, ""));
-    P_EQ(3, t_sql_int(path, "SELECT n FROM extra"));
+    T_EQ(EBI_SCHEMA_LATEST, version_of(path, ""));
+    T_EQ(3, t_sql_int(path, "SELECT n FROM extra"));
     eb_destroy(bus);
     PASS();
 }
@@ -275,10 +275,10 @@ TEST step_that_fails_on_a_new_file_leaves_no_tables(void)
     step("CREATE TABLE @extra(n)", "no such statement");
     ASSERT(eb_open(&bus, &o) < 0);
     ASSERT(bus == NULL);
-    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM sqlite_schema"));
+    T_EQ(0, t_sql_int(path, "SELECT count(*) FROM sqlite_schema"));
     good_step();
     bus = t_open(&o);
-    P_EQ(EBI_SCHEMA_LATEST, version_of(path, ""));
+    T_EQ(EBI_SCHEMA_LATEST, version_of(path, ""));
     eb_destroy(bus);
     PASS();
 }
@@ -297,9 +297,9 @@ TEST locked_file_is_not_brought_forward_yet(void)
     T_IS(EB_ERR_BUSY, eb_open(&bus, &o));
     ASSERT(bus == NULL);
     T_MUST(sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL) == SQLITE_OK);
-    P_EQ(EBI_SCHEMA_LATEST - 1, version_of(path, ""));
+    T_EQ(EBI_SCHEMA_LATEST - 1, version_of(path, ""));
     bus = t_open(&o);
-    P_EQ(EBI_SCHEMA_LATEST, version_of(path, ""));
+    T_EQ(EBI_SCHEMA_LATEST, version_of(path, ""));
     sqlite3_close(db);
     eb_destroy(bus);
     PASS();
@@ -324,7 +324,7 @@ TEST newer_file_is_refused_as_it_is(void)
     T_IS(EB_ERR_SCHEMA, eb_store_open(&store, &o));
     ASSERT(store == NULL);
     ASSERT(unchanged(path, "", &was));
-    P_EQ(NEWER, version_of(path, ""));
+    T_EQ(NEWER, version_of(path, ""));
     set_version(path, "", 2); /* it was this number alone: nothing else is wrong with it */
     step("", "");
     bus = t_open(&o);
@@ -364,7 +364,7 @@ TEST newer_file_with_a_wal_is_refused_as_it_is(void)
     ASSERT(store == NULL);
     ASSERT(unchanged(copy, "", &was[0]));
     ASSERT(unchanged(copy, "-wal", &was[1]));
-    P_EQ(NEWER, version_of(copy, ""));
+    T_EQ(NEWER, version_of(copy, ""));
     PASS();
 }
 

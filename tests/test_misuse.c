@@ -98,18 +98,18 @@ TEST forked_child_gets_nothing_and_breaks_nothing(void)
         }
         ASSERT_EQ(pid, waitpid(pid, &status, 0));
         ASSERT(WIFEXITED(status));
-        P_EQ(0, WEXITSTATUS(status));
+        T_EQ(0, WEXITSTATUS(status));
         T_OK(eb_publish(bus, "after", NULL, NULL)); /* the parent goes on */
-        P_EQ(2 + round, p_get(&seen.calls));
+        T_EQ(2 + round, p_get(&seen.calls));
     }
     c = p_spawn("try", path, NULL); /* and is still the owner */
     P_HEAR(c, "start -10");
     P_ENDS_CLEANLY(c);
-    P_EQ(EB_DONE, t_status(store, event.str));
+    T_EQ(EB_DONE, t_status(store, event.str));
     eb_store_close(store);
     eb_destroy(bus);
     T_ROWS(4, path, "status = 'done' AND retry_count = 0");
-    P_EQ(4, t_stored(path));
+    T_EQ(4, t_stored(path));
     T_ROWS(1, other, "status = 'done'");
     ASSERT_STR_EQ("ok", t_sql_text(path, "PRAGMA integrity_check", buf, sizeof buf));
     PASS();
@@ -178,9 +178,9 @@ TEST child_that_returns_from_a_handler_touches_nothing(int how)
     T_OK(t_settle(bus));
     ASSERT_EQ(0, forker.status);
     eb_destroy(bus);
-    P_EQ(how == BY_PUBLISH ? 6 : 5, forker.calls);
+    T_EQ(how == BY_PUBLISH ? 6 : 5, forker.calls);
     T_ROWS(forker.calls, path, "status = 'done' AND retry_count = 0");
-    P_EQ(forker.calls, t_stored(path));
+    T_EQ(forker.calls, t_stored(path));
     PASS();
 }
 #endif
@@ -233,7 +233,7 @@ TEST null_store_is_a_wrong_argument(void)
     ASSERT_EQ(NULL, store);
     memset(&list, 0x55, sizeof list);
     T_IS(EB_ERR_ARG, eb_get(NULL, "x", &list));
-    P_EQ(0, list.count); /* on failure the list is empty, so freeing it is fine */
+    T_EQ(0, list.count); /* on failure the list is empty, so freeing it is fine */
     eb_event_list_free(&list);
     memset(&list, 0x55, sizeof list);
     T_IS(EB_ERR_ARG, eb_log_read(NULL, NULL, &list));
@@ -299,10 +299,10 @@ TEST other_nulls_are_refused_or_mean_nothing(void)
     t_post(bus, "x", NULL); /* a NULL payload is the JSON null */
     T_OK(eb_start(bus));
     T_OK(eb_pump(bus, EB_NONE, NULL));
-    P_EQ(0, strcmp("null", seen.payload));
+    T_EQ(0, strcmp("null", seen.payload));
     T_IS(EB_ERR_STATE, eb_start(bus));
     eb_destroy(bus);
-    P_EQ(1, t_stored(path));
+    T_EQ(1, t_stored(path));
     (void)eb_errmsg(NULL, 0);
     ASSERT_EQ(0, eb_match(NULL, "x"));
     ASSERT_EQ(0, eb_match("*", NULL));
@@ -324,7 +324,7 @@ TEST closing_the_store_of_a_bus_is_harmless(void)
     T_OK(eb_start(bus));
     T_OK(eb_publish(bus, "x", NULL, NULL));
     T_OK(eb_stats_get(store, &stats));
-    P_EQ(1, stats.done);
+    T_EQ(1, stats.done);
     eb_store_close(store);
     eb_destroy(bus);
     T_ROWS(1, path, "status = 'done'");
@@ -343,7 +343,7 @@ TEST store_outlives_the_bus_it_was_opened_beside(void)
     eb_destroy(bus);
     eb_store_close(second);
     T_OK(eb_log_read(store, NULL, &list));
-    P_EQ(1, list.count);
+    T_EQ(1, list.count);
     eb_store_close(store);
     ASSERT_STR_EQ("x", list.items[0].type); /* a list is the caller's own */
     eb_event_list_free(&list);
@@ -358,14 +358,14 @@ TEST list_may_be_freed_twice(void)
     memset(&list, 0, sizeof list);
     eb_event_list_free(&list); /* zeroed */
     T_OK(eb_log_read(eb_bus_store(bus), NULL, &list));
-    P_EQ(1, list.count);
+    T_EQ(1, list.count);
     eb_event_list_free(&list);
-    P_EQ(0, list.count);
+    T_EQ(0, list.count);
     ASSERT_EQ(NULL, list.items);
     eb_event_list_free(&list);
     eb_event_list_free(NULL);
     T_OK(eb_dlq_list(eb_bus_store(bus), NULL, &list)); /* empty */
-    P_EQ(0, list.count);
+    T_EQ(0, list.count);
     eb_event_list_free(&list);
     eb_event_list_free(&list);
     eb_destroy(bus);
@@ -426,7 +426,7 @@ TEST options_out_of_range_are_refused(void)
         ASSERT_EQ(NULL, bus);
         P_WITHIN(10, sizeof msg - 1, eb_errmsg(msg, sizeof msg));
     }
-    P_EQ(22, n);
+    T_EQ(22, n);
     o = good; /* the largest and smallest that are none */
     o.workers = EB_NONE;
     o.durability = EB_DURABLE_OFF;
@@ -461,11 +461,11 @@ TEST message_keys_out_of_range_are_refused(void)
         T_IS(EB_ERR_ARG, eb_send(bus, m, 2, NULL));
         m[1].idempotency_key = NULL;
     }
-    P_EQ(0, t_stored(o.path));
+    T_EQ(0, t_stored(o.path));
     long_name[255] = 0;
     m[1].ordering_key = m[1].idempotency_key = long_name;
     T_OK(eb_send(bus, m, 2, NULL));
-    P_EQ(2, t_stored(o.path));
+    T_EQ(2, t_stored(o.path));
     eb_destroy(bus);
     PASS();
 }
@@ -509,7 +509,7 @@ TEST opening_is_fine_inside_a_handler_and_waiting_is_not(int workers)
     T_OK(within.store_open);
     T_OK(within.stats);
     eb_destroy(bus);
-    P_EQ(1, t_stored(within.path));
+    T_EQ(1, t_stored(within.path));
     PASS();
 }
 
@@ -538,7 +538,7 @@ TEST destroy_inside_a_handler_only_shuts_down(int workers)
     T_OK(eb_shutdown(bus));
     for (i = 0; i < log.count && i < 256; i++)
         said += strstr(log.items[i].message, "eb_destroy") != NULL;
-    P_EQ(1, said);
+    T_EQ(1, said);
     eb_destroy(bus);
     T_ROWS(1, o.path, "status = 'done' AND type = 'x'");
     PASS();

@@ -413,8 +413,8 @@ TEST files_can_be_made_again(const space *s)
     dump(kept, s->prefix, 0, dump_a);
     dump(path, s->prefix, 0, dump_b);
     ASSERT_STR_EQ(dump_a, dump_b);
-    P_EQ(1, version_of(path, s));
-    P_EQ(s->batch ? 4 : 1, number(path, s, "count(*) FROM", "deliveries\" WHERE token NOTNULL"));
+    T_EQ(1, version_of(path, s));
+    T_EQ(s->batch ? 4 : 1, number(path, s, "count(*) FROM", "deliveries\" WHERE token NOTNULL"));
     if (!s->batch) PASS();
     dump(kept, "second_", 0, dump_a);
     dump(path, "second_", 0, dump_b);
@@ -430,9 +430,9 @@ TEST everything_is_there_after_the_migration(const space *s)
     eb_bus *bus;
     char text[100];
     dump(path, s->prefix, 1, dump_a);
-    P_EQ(1, version_of(path, s));
+    T_EQ(1, version_of(path, s));
     bus = open_new(path, s->ns);
-    P_EQ(EBI_SCHEMA_LATEST, version_of(path, s));
+    T_EQ(EBI_SCHEMA_LATEST, version_of(path, s));
     dump(path, s->prefix, 1, dump_b);
     ASSERT_STR_EQ(dump_a, dump_b);
     eb_destroy(bus);
@@ -494,8 +494,8 @@ TEST neighbours_in_the_file_stay_as_they_are(void)
     dump(path, "second_", 1, dump_a);
     t_sql_text(path, theirs, before, sizeof before);
     bus = open_new(path, "my-shop");
-    P_EQ(EBI_SCHEMA_LATEST, version_of(path, &shop));
-    P_EQ(1, version_of(path, &second));
+    T_EQ(EBI_SCHEMA_LATEST, version_of(path, &shop));
+    T_EQ(1, version_of(path, &second));
     dump(path, "second_", 1, dump_b);
     ASSERT_STR_EQ(dump_a, dump_b);
     ASSERT_STR_EQ(before, t_sql_text(path, theirs, after, sizeof after));
@@ -503,13 +503,13 @@ TEST neighbours_in_the_file_stay_as_they_are(void)
     T_OK(pump(bus));
     eb_destroy(bus);
     bus = open_new(path, "second"); /* its own turn, with the other one in use meanwhile */
-    P_EQ(EBI_SCHEMA_LATEST, version_of(path, &second));
+    T_EQ(EBI_SCHEMA_LATEST, version_of(path, &second));
     T_OK(start(bus, "*"));
     T_OK(eb_drain(bus, 10 * HOUR_MS));
-    P_EQ(2, seen.count);
-    P_EQ(1, call_of(1, 0)->attempt);
-    P_EQ(3600000, call_of(2, 0)->at_ms);
-    P_EQ(2, t_sql_int(path, "SELECT count(*) FROM orders"));
+    T_EQ(2, seen.count);
+    T_EQ(1, call_of(1, 0)->attempt);
+    T_EQ(3600000, call_of(2, 0)->at_ms);
+    T_EQ(2, t_sql_int(path, "SELECT count(*) FROM orders"));
     eb_destroy(bus);
     PASS();
 }
@@ -523,23 +523,23 @@ TEST inspector_sees_what_was(const space *s)
     size_t i;
     int n, warm = 0;
     T_OK(eb_store_open(&store, &o));
-    P_EQ(EBI_SCHEMA_LATEST, version_of(path, s)); /* it may migrate too */
+    T_EQ(EBI_SCHEMA_LATEST, version_of(path, s)); /* it may migrate too */
     T_OK(eb_log_read(store, NULL, &list));
-    P_EQ(count_of(s), list.count);
+    T_EQ(count_of(s), list.count);
     for (i = 0; i < list.count; i++) {
         const eb_event *e = &list.items[i];
         const life *want;
         n = (int)strtol(e->payload + 5, NULL, 10);
         if (n == WARM_N) {
-            P_EQ(EB_DONE, e->status);
+            T_EQ(EB_DONE, e->status);
             warm++;
             continue;
         }
         want = life_of(s, n);
         ASSERTm("no event of the list", want != NULL);
         ASSERT_STR_EQ(want->type, e->type);
-        P_EQ(want->status, e->status);
-        P_EQ(want->failed, e->retry_count);
+        T_EQ(want->status, e->status);
+        T_EQ(want->failed, e->retry_count);
         ASSERT_STR_EQ(want->errors ? want->errors : "", e->last_error ? e->last_error : "");
         ASSERT_STR_EQ(want->key ? want->key : "", e->ordering_key ? e->ordering_key : "");
         ASSERT_STR_EQ(want->idempotency ? want->idempotency : "",
@@ -547,21 +547,21 @@ TEST inspector_sees_what_was(const space *s)
         ASSERT_STR_EQ(n % 5 == 1 && n < 40 ? "{\"made\":\"by 0.1.0\"}" : "",
                       e->metadata ? e->metadata : "");
         ASSERT_STR_EQ("old-node", e->producer);
-        P_EQ(n < 40 ? n : s->batch ? n - 11 : 22, e->seq);
+        T_EQ(n < 40 ? n : s->batch ? n - 11 : 22, e->seq);
         if (want->due_ms == AT_ONCE)
             ASSERT(e->due_ms == 0 || e->due_ms == OLD_BEGIN_MS + OLD_KILLED_MS);
-        else P_EQ(want->due_ms ? OLD_BEGIN_MS + want->due_ms : 0, e->due_ms);
-        P_EQ(n >= 40 ? OLD_BEGIN_MS + OLD_KILLED_MS : 0, e->claimed_ms);
-        P_EQ(e->status, t_status(store, e->id.str)); /* ids mean the same events */
+        else T_EQ(want->due_ms ? OLD_BEGIN_MS + want->due_ms : 0, e->due_ms);
+        T_EQ(n >= 40 ? OLD_BEGIN_MS + OLD_KILLED_MS : 0, e->claimed_ms);
+        T_EQ(e->status, t_status(store, e->id.str)); /* ids mean the same events */
     }
-    P_EQ(s->batch ? WARM : 0, warm);
+    T_EQ(s->batch ? WARM : 0, warm);
     eb_event_list_free(&list);
     T_OK(eb_dlq_list(store, NULL, &list));
-    P_EQ(4, list.total);
-    P_EQ(4, list.count);
+    T_EQ(4, list.total);
+    T_EQ(4, list.count);
     for (i = 0; i < list.count; i++) {
         n = (int)strtol(list.items[i].payload + 5, NULL, 10);
-        P_EQ(life_of(s, n)->failed, list.items[i].retry_count);
+        T_EQ(life_of(s, n)->failed, list.items[i].retry_count);
         ASSERT_STR_EQ(life_of(s, n)->errors, list.items[i].last_error);
         ASSERT(list.items[i].dlq_at_ms >= list.items[i].created_at_ms);
     }
@@ -577,7 +577,7 @@ TEST view_has_its_new_columns_for_old_rows(const space *s)
     eb_bus *bus = open_new(path, s->ns);
     char sql[300], text[200];
     eb_destroy(bus);
-    P_EQ(count_of(s), number(path, s, "count(*) FROM", "events\""));
+    T_EQ(count_of(s), number(path, s, "count(*) FROM", "events\""));
     snprintf(sql, sizeof sql, "SELECT attempts||' '||due_at||' '||ifnull(processing_started_at,'-')"
              " FROM \"%sevents\" WHERE type = 'fail.once'", s->prefix);
     ASSERT_STR_EQ("1 2026-11-18T05:37:10.000Z -", t_sql_text(path, sql, text, sizeof text));
@@ -588,7 +588,7 @@ TEST view_has_its_new_columns_for_old_rows(const space *s)
              " FROM \"%sevents\" WHERE type LIKE 'die.%%'", s->prefix);
     ASSERT_STR_EQ("2026-11-18T05:36:10.000Z old-node", t_sql_text(path, sql, text, sizeof text));
     /* the query for stuck events does not take those for stuck that wait for a retry */
-    P_EQ(s->batch ? 4 : 1,
+    T_EQ(s->batch ? 4 : 1,
          number(path, s, "count(*) FROM", "events\" WHERE status = 'processing'"
                 " AND processing_started_at < '2026-11-18T06:00:00.000Z'"));
     PASS();
@@ -637,13 +637,13 @@ TEST migration_is_one_commit(const space *s)
     eb_bus *bus = NULL;
     hook(path, 0, 0);
     T_OK(eb_open(&bus, &o));
-    P_EQ(1, commits);
+    T_EQ(1, commits);
     eb_destroy(bus);
-    P_EQ(1, commits);
+    T_EQ(1, commits);
     T_OK(eb_open(&bus, &o));
-    P_EQ(1, commits);
+    T_EQ(1, commits);
     eb_destroy(bus);
-    P_EQ(EBI_SCHEMA_LATEST, version_of(path, s));
+    T_EQ(EBI_SCHEMA_LATEST, version_of(path, s));
     PASS();
 }
 
@@ -660,12 +660,12 @@ TEST migration_that_cannot_commit_leaves_the_file_as_it_was(const space *s)
     T_SAYS("");
     ASSERT(eb_store_open(&store, &o) < 0);
     ASSERT(store == NULL);
-    P_EQ(2, commits); /* each tried once */
+    T_EQ(2, commits); /* each tried once */
     hook(NULL, 0, 0);
     ASSERT(unchanged(path, &was));
-    P_EQ(1, version_of(path, s));
+    T_EQ(1, version_of(path, s));
     bus = open_new(path, s->ns);
-    P_EQ(EBI_SCHEMA_LATEST, version_of(path, s));
+    T_EQ(EBI_SCHEMA_LATEST, version_of(path, s));
     eb_destroy(bus);
     PASS();
 }
@@ -688,10 +688,10 @@ TEST process_killed_in_the_migration_leaves_version_1(const space *s)
     char text[100];
     dump(path, s->prefix, 1, dump_a);
     ASSERT(p_is_killed(p_end(p_spawn("die", path, s->ns ? s->ns : "-", NULL))));
-    P_EQ(1, version_of(path, s));
+    T_EQ(1, version_of(path, s));
     ASSERT_STR_EQ("ok", t_sql_text(path, "PRAGMA integrity_check", text, sizeof text));
     bus = open_new(path, s->ns); /* and nobody holds anything */
-    P_EQ(EBI_SCHEMA_LATEST, version_of(path, s));
+    T_EQ(EBI_SCHEMA_LATEST, version_of(path, s));
     dump(path, s->prefix, 1, dump_b);
     ASSERT_STR_EQ(dump_a, dump_b);
     T_OK(start(bus, "*"));
@@ -719,29 +719,29 @@ TEST old_lives_run_to_their_end(const space *s)
     for (i = 0; i < COUNT(run); i++) {
         const call *c = call_of(run[i].n, 0);
         ASSERTm("it was called", c != NULL);
-        P_EQ(run[i].at_ms, c->at_ms);
-        P_EQ(run[i].attempt, c->attempt);
-        P_EQ(life_of(s, run[i].n)->failed, c->failed);
+        T_EQ(run[i].at_ms, c->at_ms);
+        T_EQ(run[i].attempt, c->attempt);
+        T_EQ(life_of(s, run[i].n)->failed, c->failed);
         ASSERT_STR_EQ(life_of(s, run[i].n)->errors ? life_of(s, run[i].n)->errors : "", c->errors);
     }
-    P_EQ(COUNT(run) + (s->batch ? COUNT(batch) : COUNT(alone)), seen.count);
+    T_EQ(COUNT(run) + (s->batch ? COUNT(batch) : COUNT(alone)), seen.count);
     ASSERT_STR_EQ("3 5 4", order_of("w", NULL)); /* 4 is delayed and untried: 5 need not wait */
     ASSERT_STR_EQ("16 17 18", order_of("r", NULL));
     T_OK(eb_log_read(store, NULL, &list));
-    P_EQ(count_of(s), list.count);
+    T_EQ(count_of(s), list.count);
     for (k = 0; k < list.count; k++) {
         const eb_event *e = &list.items[k];
         const life *was = life_of(s, (int)strtol(e->payload + 5, NULL, 10));
         if (!was) continue;
-        P_EQ(was->status == EB_DLQ ? EB_DLQ : EB_DONE, e->status);
+        T_EQ(was->status == EB_DLQ ? EB_DLQ : EB_DONE, e->status);
         if (was->n == 40) continue;
-        P_EQ(was->failed, e->retry_count);
+        T_EQ(was->failed, e->retry_count);
         ASSERT_STR_EQ(was->errors ? was->errors : "", e->last_error ? e->last_error : "");
-        P_EQ(0, e->due_ms);
-        P_EQ(0, e->claimed_ms);
+        T_EQ(0, e->due_ms);
+        T_EQ(0, e->claimed_ms);
     }
     eb_event_list_free(&list);
-    P_EQ(0, number(path, s, "count(*) FROM", "deliveries\""));
+    T_EQ(0, number(path, s, "count(*) FROM", "deliveries\""));
     eb_destroy(bus);
     PASS();
 }
@@ -754,11 +754,11 @@ TEST keys_keep_their_order_when_all_is_overdue(const space *s)
     time_is(10 * HOUR_MS);
     T_OK(start(bus, "*"));
     T_OK(pump(bus));
-    P_EQ(13 + (s->batch ? COUNT(batch) : COUNT(alone)), seen.count);
+    T_EQ(13 + (s->batch ? COUNT(batch) : COUNT(alone)), seen.count);
     ASSERT_STR_EQ("3 4 5", order_of("w", NULL));
     ASSERT_STR_EQ("16 17 18", order_of("r", NULL));
     ASSERT_STR_EQ("21", order_of("q", NULL));
-    P_EQ(0, number(path, s, "count(*) FROM", "deliveries\""));
+    T_EQ(0, number(path, s, "count(*) FROM", "deliveries\""));
     eb_destroy(bus);
     PASS();
 }
@@ -780,21 +780,21 @@ TEST error_lists_go_on(const space *s)
         const eb_event *e = &list.items[k];
         const life *was = life_of(s, (int)strtol(e->payload + 5, NULL, 10));
         if (!was || was->status == EB_DONE || was->status == EB_DLQ) continue;
-        P_EQ(EB_DLQ, e->status);
-        P_EQ(3, e->retry_count);
-        P_EQ(3, t_errors(e->last_error, 2, text, sizeof text));
+        T_EQ(EB_DLQ, e->status);
+        T_EQ(3, e->retry_count);
+        T_EQ(3, t_errors(e->last_error, 2, text, sizeof text));
         ASSERT_STR_EQ("new 3", text);
         if (was->failed) t_errors(e->last_error, was->failed - 1, text, sizeof text);
         if (was->failed == 2) ASSERT_STR_EQ("attempt 2 failed", text);
         if (was->failed == 1) ASSERT_STR_EQ("attempt 1 failed", text);
     }
     eb_event_list_free(&list);
-    P_EQ(360000, call_of(13, 0)->at_ms); /* its last attempt */
+    T_EQ(360000, call_of(13, 0)->at_ms); /* its last attempt */
     ASSERT(call_of(13, 1) == NULL);
-    P_EQ(300000, call_of(14, 0)->at_ms);
-    P_EQ(420000, call_of(14, 1)->at_ms); /* two failures: the second wait */
+    T_EQ(300000, call_of(14, 0)->at_ms);
+    T_EQ(420000, call_of(14, 1)->at_ms); /* two failures: the second wait */
     ASSERT_STR_EQ("16 16 17 17 17 18 18 18", order_of("r", NULL));
-    P_EQ(420000, call_of(17, 0)->at_ms); /* its turn comes when the head is dead */
+    T_EQ(420000, call_of(17, 0)->at_ms); /* its turn comes when the head is dead */
     eb_destroy(bus);
     PASS();
 }
@@ -810,16 +810,16 @@ TEST lone_handler_of_a_dead_process_is_charged(void)
     const call *c;
     T_OK(start(bus, "*"));
     list = first_of(store, "die.now");
-    P_EQ(1, list.count);
-    P_EQ(1, list.items[0].retry_count);
-    P_EQ(1, p_interrupted(list.items[0].last_error));
+    T_EQ(1, list.count);
+    T_EQ(1, list.items[0].retry_count);
+    T_EQ(1, p_interrupted(list.items[0].last_error));
     eb_event_list_free(&list);
     T_OK(pump(bus));
     c = call_of(40, 0);
     ASSERT(c);
-    P_EQ(2, c->attempt);
-    P_EQ(RESTART_MS, c->at_ms);
-    P_EQ(EB_DONE, status_of(store, "die.now"));
+    T_EQ(2, c->attempt);
+    T_EQ(RESTART_MS, c->at_ms);
+    T_EQ(EB_DONE, status_of(store, "die.now"));
     eb_destroy(bus);
     PASS();
 }
@@ -838,14 +838,14 @@ TEST batch_of_a_dead_process_is_tried_one_by_one(void)
     T_OK(pump(bus));
     for (n = 41; n <= 44; n++) {
         ASSERT(call_of(n, 0) && !call_of(n, 1));
-        P_EQ(1, call_of(n, 0)->attempt);
-        P_EQ(0, call_of(n, 0)->failed);
-        P_EQ(1, call_of(n, 0)->alone);
+        T_EQ(1, call_of(n, 0)->attempt);
+        T_EQ(0, call_of(n, 0)->failed);
+        T_EQ(1, call_of(n, 0)->alone);
     }
     ASSERT_STR_EQ("42 43 44", order_of(NULL, "ok.batch"));
     list = first_of(store, "die.batch");
-    P_EQ(EB_DONE, list.items[0].status);
-    P_EQ(0, list.items[0].retry_count);
+    T_EQ(EB_DONE, list.items[0].status);
+    T_EQ(0, list.items[0].retry_count);
     ASSERT(list.items[0].last_error == NULL);
     eb_event_list_free(&list);
     eb_destroy(bus);
@@ -862,7 +862,7 @@ TEST suspects_of_an_old_recovery_are_tried_one_by_one(void)
     OLD_SAYS("EB_OK", old, "start");
     OLD_SAYS("EB_OK", old, "close");
     P_ENDS_CLEANLY(old);
-    P_EQ(4, number(path, &shop, "count(*) FROM", "deliveries\" WHERE suspect > 0"));
+    T_EQ(4, number(path, &shop, "count(*) FROM", "deliveries\" WHERE suspect > 0"));
     bus = open_new(path, "my-shop");
     seen.path = path;
     seen.prefix = "my-shop_";
@@ -870,9 +870,9 @@ TEST suspects_of_an_old_recovery_are_tried_one_by_one(void)
     T_OK(pump(bus));
     for (n = 41; n <= 44; n++) {
         ASSERT(call_of(n, 0) && !call_of(n, 1));
-        P_EQ(1, call_of(n, 0)->attempt);
-        P_EQ(0, call_of(n, 0)->failed);
-        P_EQ(1, call_of(n, 0)->alone);
+        T_EQ(1, call_of(n, 0)->attempt);
+        T_EQ(0, call_of(n, 0)->failed);
+        T_EQ(1, call_of(n, 0)->alone);
     }
     eb_destroy(bus);
     PASS();
@@ -887,13 +887,13 @@ TEST processing_by_hand_before_the_migration_counts_as_an_attempt(void)
     eb_bus *bus;
     T_MUST(t_sql(path, by_hand, NULL, 0) == SQLITE_OK);
     bus = open_new(path, "second");
-    P_EQ(EB_PROCESSING, status_of(eb_bus_store(bus), "wait.plain"));
+    T_EQ(EB_PROCESSING, status_of(eb_bus_store(bus), "wait.plain"));
     T_OK(start(bus, "*"));
     T_OK(pump(bus));
-    P_EQ(1, seen.count);
-    P_EQ(2, seen.items[0].attempt);
-    P_EQ(1, seen.items[0].failed);
-    P_EQ(1, p_interrupted(seen.items[0].errors));
+    T_EQ(1, seen.count);
+    T_EQ(2, seen.items[0].attempt);
+    T_EQ(1, seen.items[0].failed);
+    T_EQ(1, p_interrupted(seen.items[0].errors));
     eb_destroy(bus);
     PASS();
 }
@@ -923,33 +923,33 @@ TEST migrated_file_takes_everything(const space *s)
     m.ordering_key = "k";
     T_OK(eb_send(bus, &m, 1, &id));
     T_OK(eb_get(store, id.str, &list));
-    P_EQ(s->batch ? 34 : 23, list.items[0].seq); /* on from where the old one was */
+    T_EQ(s->batch ? 34 : 23, list.items[0].seq); /* on from where the old one was */
     eb_event_list_free(&list);
     T_OK(eb_drain(bus, HOUR_MS));
-    P_EQ(EB_DONE, status_of(store, "new.first"));
+    T_EQ(EB_DONE, status_of(store, "new.first"));
 
     list = first_of(store, "fail.dead");
     T_OK(eb_dlq_retry(store, list.items[0].id.str, NULL));
     T_OK(eb_get(store, list.items[0].id.str, &again));
-    P_EQ(EB_PENDING, again.items[0].status);
-    P_EQ(0, again.items[0].retry_count);
+    T_EQ(EB_PENDING, again.items[0].status);
+    T_EQ(0, again.items[0].retry_count);
     eb_event_list_free(&again);
     T_OK(pump(bus));
-    P_EQ(EB_DONE, t_status(store, list.items[0].id.str));
+    T_EQ(EB_DONE, t_status(store, list.items[0].id.str));
     ASSERT_STR_EQ("fail.dead", seen.items[seen.count - 1].type);
     eb_event_list_free(&list);
 
     snprintf(sql, sizeof sql, "UPDATE \"%sevents\" SET status = 'pending' WHERE type = 'wait.moved'",
              s->prefix);
-    P_EQ(SQLITE_OK, t_sql(path, sql, NULL, 0)); /* by hand, through the new triggers */
-    P_EQ(0, number(path, s, "ifnull(due_ms, -1) FROM", "deliveries\" WHERE seq = 6"));
+    T_EQ(SQLITE_OK, t_sql(path, sql, NULL, 0)); /* by hand, through the new triggers */
+    T_EQ(0, number(path, s, "ifnull(due_ms, -1) FROM", "deliveries\" WHERE seq = 6"));
     T_OK(pump(bus));
     ASSERT_STR_EQ("wait.moved", seen.items[seen.count - 1].type);
 
     T_OK(eb_dlq_purge(store, 0, &count));
-    P_EQ(2, count); /* reject.dead and snooze.key */
+    T_EQ(2, count); /* reject.dead and snooze.key */
     T_OK(eb_dlq_list(store, NULL, &list));
-    P_EQ(0, list.total);
+    T_EQ(0, list.total);
     eb_event_list_free(&list);
     eb_destroy(bus);
     PASS();
@@ -987,7 +987,7 @@ TEST old_process_goes_on_publishing(const space *s)
     eb_bus *bus = open_new(path, s->ns); /* migrates under it */
     eb_store *store = eb_bus_store(bus);
     eb_message m = t_message("new.once", NULL);
-    P_EQ(EBI_SCHEMA_LATEST, version_of(path, s));
+    T_EQ(EBI_SCHEMA_LATEST, version_of(path, s));
     T_OK(start(bus, "*"));
     T_OK(pump(bus));
     memset(&seen, 0, sizeof seen);
@@ -1000,15 +1000,15 @@ TEST old_process_goes_on_publishing(const space *s)
     OLD_SAYS("EB_DUPLICATE", old, "post old.once - twice-1");
     OLD_SAYS("EB_DUPLICATE", old, "post old.once - once-1"); /* from before both */
     T_OK(pump(bus));
-    P_EQ(24, seen.count);
-    P_EQ(EB_DONE, status_of(store, "old.keyed"));
-    P_EQ(EB_PENDING, status_of(store, "old.later"));
+    T_EQ(24, seen.count);
+    T_EQ(EB_DONE, status_of(store, "old.keyed"));
+    T_EQ(EB_PENDING, status_of(store, "old.later"));
     t_advance(&now, 4999);
     T_OK(pump(bus));
-    P_EQ(24, seen.count);
+    T_EQ(24, seen.count);
     t_advance(&now, 1);
     T_OK(pump(bus));
-    P_EQ(25, seen.count);
+    T_EQ(25, seen.count);
     ASSERT_STR_EQ("old.later", seen.items[24].type);
 
     /* one set of idempotency keys for both */
@@ -1037,7 +1037,7 @@ TEST keys_keep_their_order_across_both_versions(const space *s)
     seen.fails = 1; /* only the first: it is one counter for all payloads without n */
     OLD_SAYS("EB_OK", old, "post x.1 x");
     T_OK(pump(bus));
-    P_EQ(1, seen.count);
+    T_EQ(1, seen.count);
     m.type = "x.2";
     T_OK(eb_send(bus, &m, 1, NULL));
     OLD_SAYS("EB_OK", old, "post x.3 x");
@@ -1045,11 +1045,11 @@ TEST keys_keep_their_order_across_both_versions(const space *s)
     T_OK(eb_send(bus, &m, 1, NULL));
     OLD_SAYS("EB_OK", old, "post x.5 x");
     T_OK(pump(bus));
-    P_EQ(1, seen.count);
+    T_EQ(1, seen.count);
     t_advance(&now, 60000);
     T_OK(pump(bus));
-    P_EQ(6, seen.count);
-    P_EQ(2, seen.items[1].attempt);
+    T_EQ(6, seen.count);
+    T_EQ(2, seen.items[1].attempt);
     for (i = 1; i < 6; i++) {
         char want[10];
         snprintf(want, sizeof want, "x.%d", i);
@@ -1078,15 +1078,15 @@ TEST old_inspector_sees_and_does_the_same(const space *s)
     OLD_SAYS("EB_OK done 0 -", old, "show wait.plain");
 
     OLD_SAYS("EB_OK", old, "retry reject.dead");
-    P_EQ(EB_PENDING, status_of(store, "reject.dead"));
+    T_EQ(EB_PENDING, status_of(store, "reject.dead"));
     T_OK(pump(bus));
-    P_EQ(EB_DONE, status_of(store, "reject.dead"));
-    P_EQ(1, call_of(12, 0)->attempt);
+    T_EQ(EB_DONE, status_of(store, "reject.dead"));
+    T_EQ(1, call_of(12, 0)->attempt);
     OLD_SAYS("EB_ERR_STATE", old, "retry reject.dead");
 
     OLD_SAYS("EB_OK", old, "move wait.later");
     OLD_SAYS("EB_OK dlq 1 [\"old hands\"]", old, "show wait.later");
-    P_EQ(EB_DLQ, status_of(store, "wait.later"));
+    T_EQ(EB_DLQ, status_of(store, "wait.later"));
     OLD_SAYS("EB_OK", old, "move fail.key"); /* the head of a key: the next has the turn */
     T_OK(pump(bus));
     ASSERT_STR_EQ("17 18", order_of("r", NULL));
@@ -1094,14 +1094,14 @@ TEST old_inspector_sees_and_does_the_same(const space *s)
     OLD_SAYS("EB_OK 5", old, "retry_all"); /* moved, dead, key; later and key from just now */
     T_OK(pump(bus));
     OLD_SAYS(census(store), old, "count");
-    P_EQ(EB_DONE, status_of(store, "fail.dead"));
-    P_EQ(EB_DONE, status_of(store, "wait.later"));
+    T_EQ(EB_DONE, status_of(store, "fail.dead"));
+    T_EQ(EB_DONE, status_of(store, "wait.later"));
     OLD_SAYS("EB_OK", old, "move fail.twice");
     OLD_SAYS("EB_OK 1", old, "purge");
-    P_EQ(-1, status_of(store, "fail.twice"));
+    T_EQ(-1, status_of(store, "fail.twice"));
     OLD_SAYS(census(store), old, "count");
     T_OK(eb_drain(bus, 10 * HOUR_MS)); /* nothing that it has touched is in the way */
-    P_EQ(0, number(path, s, "count(*) FROM", "deliveries\""));
+    T_EQ(0, number(path, s, "count(*) FROM", "deliveries\""));
     ASSERT(call_of(13, 0) == NULL);
     OLD_SAYS(census(store), old, "count");
     eb_destroy(bus);
@@ -1178,15 +1178,15 @@ TEST nothing_is_lost_while_an_old_process_publishes(const space *s)
     o.workers = 2;
     o.idle_poll_ms = 5;
     bus = t_open(&o);
-    P_EQ(EBI_SCHEMA_LATEST, version_of(path, s));
+    T_EQ(EBI_SCHEMA_LATEST, version_of(path, s));
     t_subscribe(bus, "flood.*", drink, NULL);
     T_OK(eb_start(bus));
     for (i = 0; i < FLOOD; i++) P_HEAR(old, "EB_OK");
     P_EVENTUALLY(p_get(&flooded) >= FLOOD);
     OLD_SAYS("EB_OK", old, "close");
     T_OK(eb_shutdown(bus));
-    P_EQ(FLOOD, p_get(&flooded));
-    P_EQ(0, out_of_order);
+    T_EQ(FLOOD, p_get(&flooded));
+    T_EQ(0, out_of_order);
     eb_destroy(bus);
     PASS();
 }
@@ -1219,7 +1219,7 @@ TEST dispatched_file_is_not_migrated(const space *s)
     ASSERT(store == NULL);
     o.busy_timeout_ms = EB_NONE; /* who does not wait is told at once */
     T_IS(EB_ERR_OWNED, eb_open(&bus, &o));
-    P_EQ(1, version_of(path, s));
+    T_EQ(1, version_of(path, s));
 
     /* the old one has not noticed; it still is who it was, for publishers of its own version too */
     handled = (int)strtol(ask(old, "calls"), NULL, 10);
@@ -1227,7 +1227,7 @@ TEST dispatched_file_is_not_migrated(const space *s)
     P_EVENTUALLY(strtol(ask(old, "calls"), NULL, 10) >= handled + 5);
     OLD_SAYS("EB_OK", old, "stop");
     bus = open_new(path, s->ns); /* stopped: an inspector and publisher like any other */
-    P_EQ(EBI_SCHEMA_LATEST, version_of(path, s));
+    T_EQ(EBI_SCHEMA_LATEST, version_of(path, s));
     OLD_SAYS("EB_ERR_SHUTDOWN", old, "post old.x");
     OLD_SAYS(census(eb_bus_store(bus)), old, "count");
     T_OK(start(bus, "*"));
@@ -1259,13 +1259,13 @@ TEST migration_waits_for_the_old_dispatcher_to_end(const space *s, int as_store)
     if (as_store) T_OK(eb_store_open(&store, &o));
     else T_OK(eb_open(&bus, &o));
     ASSERT(naps > 0);
-    P_EQ(EBI_SCHEMA_LATEST, version_of(path, s));
+    T_EQ(EBI_SCHEMA_LATEST, version_of(path, s));
     eb_store_close(store);
     eb_destroy(bus);
     bus = open_new(path, s->ns);
     T_OK(start(bus, "*"));
     T_OK(eb_drain(bus, 10 * HOUR_MS));
-    P_EQ(0, number(path, s, "count(*) FROM", "deliveries\""));
+    T_EQ(0, number(path, s, "count(*) FROM", "deliveries\""));
     eb_destroy(bus);
     PASS();
 }
@@ -1283,13 +1283,13 @@ TEST killed_old_dispatcher_is_no_obstacle(const space *s)
     ASSERT(p_is_killed(p_kill(old)));
     memset(&seen, 0, sizeof seen);
     T_OK(eb_open(&bus, &o));
-    P_EQ(EBI_SCHEMA_LATEST, version_of(path, s));
-    P_EQ(1, number(path, s, "count(*) FROM", "event_log\" WHERE idempotency_key = 'wal-1'"));
+    T_EQ(EBI_SCHEMA_LATEST, version_of(path, s));
+    T_EQ(1, number(path, s, "count(*) FROM", "event_log\" WHERE idempotency_key = 'wal-1'"));
     T_OK(start(bus, "*"));
     time_is(INT64_C(100) * 365 * 24 * HOUR_MS); /* the old one had the system's clock */
     T_OK(eb_drain(bus, 10 * HOUR_MS));
-    P_EQ(EB_DONE, status_of(eb_bus_store(bus), "ok.wal"));
-    P_EQ(0, number(path, s, "count(*) FROM", "deliveries\""));
+    T_EQ(EB_DONE, status_of(eb_bus_store(bus), "ok.wal"));
+    T_EQ(0, number(path, s, "count(*) FROM", "deliveries\""));
     eb_destroy(bus);
     PASS();
 }
@@ -1301,7 +1301,7 @@ TEST old_dispatcher_of_another_namespace_is_no_obstacle(void)
     eb_bus *bus;
     OLD_SAYS("EB_OK", old, "start");
     bus = open_new(path, "my-shop");
-    P_EQ(EBI_SCHEMA_LATEST, version_of(path, &shop));
+    T_EQ(EBI_SCHEMA_LATEST, version_of(path, &shop));
     T_OK(start(bus, "*"));
     OLD_SAYS("EB_OK", old, "post ok.there");
     OLD_SAYS("EB_ERR_TIMEOUT", old, "drain"); /* what is delayed by an hour waits */
@@ -1352,8 +1352,8 @@ TEST one_lock_for_both_versions_without_a_namespace(void)
     ASSERT(p_is_killed(p_kill(old)));
     T_OK(eb_start(bus));
     T_OK(eb_drain(bus, 10 * HOUR_MS));
-    P_EQ(EB_DONE, status_of(eb_bus_store(bus), "new.x"));
-    P_EQ(0, number(path, &plain, "count(*) FROM", "deliveries\""));
+    T_EQ(EB_DONE, status_of(eb_bus_store(bus), "new.x"));
+    T_EQ(0, number(path, &plain, "count(*) FROM", "deliveries\""));
     eb_destroy(bus);
     PASS();
 }

@@ -124,12 +124,12 @@ TEST second_process_is_refused_at_once_and_may_try_again(void)
     ASSERT(took < 1000);
     t_post(bus, "beside", NULL); /* refused is not closed */
     P_HEAR(c, "got beside 0");
-    P_EQ(0, p_get(&seen.calls));
+    T_EQ(0, p_get(&seen.calls));
     P_ENDS_CLEANLY(c);
     T_OK(eb_start(bus));
     t_post(bus, "mine", NULL);
     T_OK(t_settle(bus));
-    P_EQ(1, p_get(&seen.calls));
+    T_EQ(1, p_get(&seen.calls));
     eb_destroy(bus);
     T_ROWS(2, path, "status = 'done' AND retry_count = 0");
     PASS();
@@ -289,14 +289,14 @@ TEST another_namespace_of_the_file_has_its_own_owner(void)
     T_OK(eb_publish(billing, "invoice", NULL, NULL));
     t_post(plain, "hello", NULL);
     P_HEAR(c, "got hello 0"); /* and nothing of billing came before it */
-    P_EQ(1, p_get(&seen.calls));
+    T_EQ(1, p_get(&seen.calls));
     ASSERT_STR_EQ("invoice", seen.type);
     eb_destroy(again);
     eb_destroy(plain);
     eb_destroy(billing);
     P_ENDS_CLEANLY(c);
-    P_EQ(1, t_stored(path));
-    P_EQ(1, t_sql_int(path, "SELECT count(*) FROM billing_event_log"));
+    T_EQ(1, t_stored(path));
+    T_EQ(1, t_sql_int(path, "SELECT count(*) FROM billing_event_log"));
     PASS();
 }
 
@@ -312,12 +312,12 @@ TEST row_in_nodes_says_who_dispatches(int pump)
     o.node_id = "node-7";
     o.node_name = "the one in the hall";
     bus = t_open(&o);
-    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM nodes")); /* an open bus dispatches nothing */
+    T_EQ(0, t_sql_int(path, "SELECT count(*) FROM nodes")); /* an open bus dispatches nothing */
     T_OK(eb_start(bus));
-    P_EQ(1, t_sql_int(path, "SELECT count(*) FROM nodes"));
-    P_EQ(1, t_sql_int(path, "SELECT count(*) FROM nodes WHERE id = 'node-7' AND name = 'the one in"
+    T_EQ(1, t_sql_int(path, "SELECT count(*) FROM nodes"));
+    T_EQ(1, t_sql_int(path, "SELECT count(*) FROM nodes WHERE id = 'node-7' AND name = 'the one in"
                             " the hall' AND lost_workers = 0 AND registered_at GLOB '2*T*Z'"));
-    P_EQ(getpid(), t_sql_int(path, "SELECT pid FROM nodes"));
+    T_EQ(getpid(), t_sql_int(path, "SELECT pid FROM nodes"));
     o.node_id = "node-8";
     other = t_open(&o);
     T_IS(EB_ERR_OWNED, eb_start(other)); /* who may not dispatch leaves the row alone */
@@ -325,17 +325,17 @@ TEST row_in_nodes_says_who_dispatches(int pump)
     T_SAYS("process");
     ASSERT_STR_EQ("node-7", t_sql_text(path, "SELECT id FROM nodes", text, sizeof text));
     T_OK(eb_shutdown(bus));
-    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM nodes"));
+    T_EQ(0, t_sql_int(path, "SELECT count(*) FROM nodes"));
     T_OK(eb_start(other)); /* while the first still is open */
     ASSERT_STR_EQ("node-8", t_sql_text(path, "SELECT id FROM nodes", text, sizeof text));
     eb_destroy(bus);
-    P_EQ(1, t_sql_int(path, "SELECT count(*) FROM nodes"));
+    T_EQ(1, t_sql_int(path, "SELECT count(*) FROM nodes"));
     eb_destroy(other);
-    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM nodes"));
+    T_EQ(0, t_sql_int(path, "SELECT count(*) FROM nodes"));
     o.node_id = o.node_name = NULL;
     bus = t_open(&o);
     T_OK(eb_start(bus));
-    P_EQ(1, t_sql_int(path, "SELECT count(*) FROM nodes WHERE length(id) > 0"));
+    T_EQ(1, t_sql_int(path, "SELECT count(*) FROM nodes WHERE length(id) > 0"));
     eb_destroy(bus);
     PASS();
 }
@@ -347,14 +347,14 @@ TEST row_of_an_owner_that_was_killed_goes_with_the_next_start(void)
     eb_bus *bus;
     p_child *c = p_spawn("own", path, "", "50", "ok", NULL);
     P_HEAR(c, "started 0");
-    P_EQ(c->pid, t_sql_int(path, "SELECT pid FROM nodes"));
+    T_EQ(c->pid, t_sql_int(path, "SELECT pid FROM nodes"));
     ASSERT(p_is_killed(p_kill(c)));
     bus = t_open(&o);
     T_OK(eb_start(bus));
-    P_EQ(1, t_sql_int(path, "SELECT count(*) FROM nodes"));
-    P_EQ(getpid(), t_sql_int(path, "SELECT pid FROM nodes"));
+    T_EQ(1, t_sql_int(path, "SELECT count(*) FROM nodes"));
+    T_EQ(getpid(), t_sql_int(path, "SELECT pid FROM nodes"));
     eb_destroy(bus);
-    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM nodes"));
+    T_EQ(0, t_sql_int(path, "SELECT count(*) FROM nodes"));
     PASS();
 }
 
@@ -374,7 +374,7 @@ TEST owner_finds_what_another_process_published(void)
     for (i = 0; i < 10 && best > 500; i++) { /* each arrives, and an undisturbed one in time */
         int64_t begin = p_ms();
         t_post(bus, "remote", NULL);
-        P_EQ(1, p_hear(c, line, sizeof line));
+        T_EQ(1, p_hear(c, line, sizeof line));
         ASSERT_STR_EQ("got remote 0", line);
         if (p_ms() - begin < best) best = p_ms() - begin;
     }
@@ -436,7 +436,7 @@ TEST inspector_in_another_process_retries_dead_letters(void)
     T_OK(eb_store_open(&store, &o));
     P_EVENTUALLY(eb_stats_get(store, &stats) == EB_OK && stats.dlq == 1);
     T_OK(eb_dlq_list(store, NULL, &list));
-    P_EQ(1, list.count);
+    T_EQ(1, list.count);
     t_copy(id, sizeof id, list.items[0].id.str);
     eb_event_list_free(&list);
 
@@ -444,12 +444,12 @@ TEST inspector_in_another_process_retries_dead_letters(void)
     P_HEAR(c, "got bad 0"); /* retry_count began anew */
     P_EVENTUALLY(eb_stats_get(store, &stats) == EB_OK && stats.dlq == 1);
     T_OK(eb_dlq_retry_all(store, NULL, &count));
-    P_EQ(1, count);
+    T_EQ(1, count);
     P_HEAR(c, "got bad 0");
     P_EVENTUALLY(eb_stats_get(store, &stats) == EB_OK && stats.dlq == 1);
     p_tell(c, "behave");
     snprintf(sql, sizeof sql, "UPDATE events SET status = 'pending' WHERE id = '%s'", id);
-    P_EQ(SQLITE_OK, t_sql(path, sql, NULL, 0)); /* an operator in the shell */
+    T_EQ(SQLITE_OK, t_sql(path, sql, NULL, 0)); /* an operator in the shell */
     P_HEAR(c, "got bad 0");
     for (;;) { /* "behave" may have come too late for that one */
         P_EVENTUALLY(eb_stats_get(store, &stats) == EB_OK && stats.dlq + stats.done == 1);
@@ -457,7 +457,7 @@ TEST inspector_in_another_process_retries_dead_letters(void)
         T_OK(eb_dlq_retry(store, id, NULL));
         P_HEAR(c, "got bad 0");
     }
-    P_EQ(0, stats.dlq);
+    T_EQ(0, stats.dlq);
     eb_store_close(store);
     P_ENDS_CLEANLY(c);
     PASS();
@@ -484,27 +484,27 @@ TEST stuck_handlers_of_another_process_are_seen(void)
     p_child *c = p_spawn("own", path, "", "10", "hang", NULL);
     P_HEAR(c, "started 0");
     T_OK(eb_store_open(&store, &o));
-    P_EQ(0, lost_there(store));
-    P_EQ(0, paused_there(store));
+    T_EQ(0, lost_there(store));
+    T_EQ(0, paused_there(store));
     bus = t_open(&o);
     for (i = 0; i < EB_LOST_MAX + 4; i++) t_post(bus, "hang", NULL);
     P_EVENTUALLY(lost_there(store) == EB_LOST_MAX);
     P_EVENTUALLY(paused_there(store) == 1);
-    P_EQ(EB_LOST_MAX, t_sql_int(path, "SELECT lost_workers FROM nodes"));
-    P_EQ(c->pid, t_sql_int(path, "SELECT pid FROM nodes"));
-    P_EQ(1, t_sql_int(path, "SELECT paused FROM subscriptions WHERE event_type = 'hang'"));
-    P_EQ(0, t_sql_int(path, "SELECT paused FROM subscriptions WHERE event_type = 'fine'"));
+    T_EQ(EB_LOST_MAX, t_sql_int(path, "SELECT lost_workers FROM nodes"));
+    T_EQ(c->pid, t_sql_int(path, "SELECT pid FROM nodes"));
+    T_EQ(1, t_sql_int(path, "SELECT paused FROM subscriptions WHERE event_type = 'hang'"));
+    T_EQ(0, t_sql_int(path, "SELECT paused FROM subscriptions WHERE event_type = 'fine'"));
     t_post(bus, "fine", NULL);
     P_HEAR(c, "got fine 0"); /* the others go on */
     p_tell(c, "behave");
     P_EVENTUALLY(lost_there(store) == 0);
     P_EVENTUALLY(paused_there(store) == 0);
-    P_EQ(0, t_sql_int(path, "SELECT lost_workers FROM nodes"));
-    P_EQ(0, t_sql_int(path, "SELECT sum(paused) FROM subscriptions"));
+    T_EQ(0, t_sql_int(path, "SELECT lost_workers FROM nodes"));
+    T_EQ(0, t_sql_int(path, "SELECT sum(paused) FROM subscriptions"));
     P_EVENTUALLY(t_rows(path, "type = 'hang' AND status = 'done'") == 4);
     p_tell(c, "shutdown");
     P_HEAR(c, "shutdown 0");
-    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM nodes"));
+    T_EQ(0, t_sql_int(path, "SELECT count(*) FROM nodes"));
     eb_destroy(bus);
     eb_store_close(store);
     P_ENDS_CLEANLY(c);
@@ -529,8 +529,8 @@ TEST eight_processes_open_a_new_file_at_once(void)
         for (i = 0; i < RACERS; i++) p_tell(c[i], "close");
         for (i = 0; i < RACERS; i++) P_HEAR(c[i], "closed");
         T_ROWS(RACERS, path, "status = 'pending'");
-        P_EQ(RACERS, t_sql_int(path, "SELECT count(DISTINCT seq) FROM events"));
-        P_EQ(RACERS, t_sql_int(path, "SELECT count(DISTINCT id) FROM events"));
+        T_EQ(RACERS, t_sql_int(path, "SELECT count(DISTINCT seq) FROM events"));
+        T_EQ(RACERS, t_sql_int(path, "SELECT count(DISTINCT id) FROM events"));
         ASSERT_STR_EQ("ok", t_sql_text(path, "PRAGMA integrity_check", buf, sizeof buf));
         ASSERT_STR_EQ("wal", t_sql_text(path, "PRAGMA journal_mode", buf, sizeof buf));
     }
@@ -552,12 +552,12 @@ TEST eight_processes_start_at_once_and_one_of_them_owns(void)
         for (i = 0; i < RACERS; i++) P_HEAR(c[i], "opened 0 0");
         for (i = 0; i < RACERS; i++) p_tell(c[i], "start");
         for (i = 0; i < RACERS; i++) {
-            P_EQ(1, p_hear(c[i], line, sizeof line));
+            T_EQ(1, p_hear(c[i], line, sizeof line));
             owners += strcmp(line, "started 0") == 0;
             refused += strcmp(line, "started -10") == 0;
         }
-        P_EQ(1, owners);
-        P_EQ(RACERS - 1, refused);
+        T_EQ(1, owners);
+        T_EQ(RACERS - 1, refused);
         for (i = 0; i < RACERS; i++) p_tell(c[i], "close");
         for (i = 0; i < RACERS; i++) P_HEAR(c[i], "closed");
     }

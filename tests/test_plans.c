@@ -157,7 +157,7 @@ TEST no_statement_walks_through_what_grows_for_ever(const char *ns)
                     walkers[k].name, walkers[k].table);
             wrong++;
         }
-    P_EQ(0, wrong);
+    T_EQ(0, wrong);
     eb_destroy(bus);
     PASS();
 }
@@ -173,7 +173,7 @@ TEST no_statement_sorts(const char *ns)
         fprintf(stderr, "\n%s sorts or makes an index of its own:\n%s\n", names[i], plan);
         wrong++;
     }
-    P_EQ(0, wrong);
+    T_EQ(0, wrong);
     eb_destroy(bus);
     PASS();
 }
@@ -211,7 +211,7 @@ TEST partial_indexes_are_used_by_those_that_need_them(const char *ns)
         if (!found) fprintf(stderr, "\nno statement is called %s...\n", indexed[k].prefix);
         wrong += !found;
     }
-    P_EQ(0, wrong);
+    T_EQ(0, wrong);
     eb_destroy(bus);
     PASS();
 }
@@ -356,7 +356,7 @@ TEST query_by_id_reads_one_row(void)
     q.want_total = 1;
     steps(bus);
     T_OK(eb_log_read(eb_bus_store(bus), &q, &list));
-    P_EQ(1, list.total);
+    T_EQ(1, list.total);
     eb_event_list_free(&list);
     P_WITHIN(1, 600, steps(bus));
     eb_destroy(bus);
@@ -373,13 +373,13 @@ TEST purge_costs_what_it_removes(int by_death)
     many(bus, "bad", 500, 0);
     steps(bus);
     T_OK((by_death ? eb_dlq_purge_dead : eb_dlq_purge)(eb_bus_store(bus), 0, &count));
-    P_EQ(500, count);
+    T_EQ(500, count);
     few = steps(bus);
     many(bus, "bad", 2000, 0);
     many(bus, "bad", 2000, 0);
     steps(bus);
     T_OK((by_death ? eb_dlq_purge_dead : eb_dlq_purge)(eb_bus_store(bus), 0, &count));
-    P_EQ(4000, count);
+    T_EQ(4000, count);
     all = steps(bus);
     P_WITHIN(1, few * 10, all); /* eight times as many */
     eb_destroy(bus);

@@ -74,15 +74,15 @@ TEST bus_without_a_thread_does_not_start(void)
     for (n = 1; n <= WORKERS + 1; n++) {
         fail_at(n);
         T_IS(EB_ERR_NOMEM, eb_start(bus));
-        P_EQ(1, p_get(&failures));
+        T_EQ(1, p_get(&failures));
         P_EVENTUALLY(p_threads() == before);
-        P_EQ(0, p_get(&seen.calls));
+        T_EQ(0, p_get(&seen.calls));
     }
     fail_at(0);
     t_post(bus, "y", NULL);
     T_OK(eb_start(bus));
     T_OK(t_settle(bus));
-    P_EQ(2, p_get(&seen.calls));
+    T_EQ(2, p_get(&seen.calls));
     eb_destroy(bus);
     PASS();
 }
@@ -114,7 +114,7 @@ TEST successor_of_a_lost_worker_is_made_later(void)
     fail_at(1);
     t_post(bus, "x", NULL);
     T_OK(t_settle(bus));
-    P_EQ(1, p_get(&failures));
+    T_EQ(1, p_get(&failures));
     T_ROWS(1, o.path, "status = 'done' AND type = 'x'");
     T_ROWS(1, o.path, "status = 'dlq' AND type = 'stuck'");
     p_set(&release, 1);
@@ -136,7 +136,7 @@ TEST bus_without_a_lock_does_not_open(void)
         if (rc == EB_OK) break;
         T_IS(EB_ERR_NOMEM, rc);
         ASSERT_EQ(NULL, bus);
-        P_EQ(1, p_get(&failures));
+        T_EQ(1, p_get(&failures));
     }
     P_WITHIN(5, 20, n);
     fail_at(0);
@@ -148,12 +148,12 @@ TEST bus_without_a_lock_does_not_open(void)
         if (rc == EB_OK) break;
         T_IS(EB_ERR_NOMEM, rc);
         ASSERT_EQ(NULL, store);
-        P_EQ(1, p_get(&failures));
+        T_EQ(1, p_get(&failures));
     }
     P_WITHIN(2, 20, n);
     fail_at(0);
     eb_store_close(store);
-    P_EQ(1, t_stored(o.path));
+    T_EQ(1, t_stored(o.path));
     PASS();
 }
 #endif
@@ -190,7 +190,7 @@ TEST other_process_gets_nothing(void)
     T_OK(eb_publish(bus, "x", NULL, NULL));
     T_OK(t_settle(bus));
     T_OK(eb_stats_get(own, &stats));
-    P_EQ(3, stats.done);
+    T_EQ(3, stats.done);
     eb_store_close(own);
     eb_destroy(bus);
     PASS();
@@ -245,14 +245,14 @@ TEST times_are_written_and_read_back(void)
     for (i = 0; i < sizeof times / sizeof *times; i++) {
         ebi_time_text(times[i].ms, text);
         ASSERT_STR_EQ(times[i].text, text);
-        P_EQ(times[i].ms, ebi_time_parse(text));
+        T_EQ(times[i].ms, ebi_time_parse(text));
     }
     ebi_time_text(INT64_MIN, text);
     ASSERT_STR_EQ("0000-01-01T00:00:00.000Z", text);
     ebi_time_text(INT64_MAX, text);
     ASSERT_STR_EQ("9999-12-31T23:59:59.999Z", text);
-    for (i = 0; i < sizeof wrong / sizeof *wrong; i++) P_EQ(0, ebi_time_parse(wrong[i]));
-    P_EQ(0, ebi_time_parse(NULL));
+    for (i = 0; i < sizeof wrong / sizeof *wrong; i++) T_EQ(0, ebi_time_parse(wrong[i]));
+    T_EQ(0, ebi_time_parse(NULL));
     PASS();
 }
 
@@ -287,8 +287,8 @@ TEST waiting_ends_by_signal_or_by_time(void)
     int64_t limits[] = {-1, INT64_C(1000000), INT64_MAX, 1, 0}, begin;
     pthread_t threads[5];
     int i, there;
-    P_EQ(0, ebi_mutex_init(&lock));
-    P_EQ(0, ebi_cond_init(&cond));
+    T_EQ(0, ebi_mutex_init(&lock));
+    T_EQ(0, ebi_cond_init(&cond));
     for (i = 0; i < 5; i++) threads[i] = p_go(waiter, &limits[i]);
     do {
         ebi_mutex_lock(&lock);

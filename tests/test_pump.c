@@ -26,17 +26,17 @@ TEST runs_what_is_due_and_then_there_is_nothing(void)
     eb_bus *bus = t_run_timed(t_path("due"), &t, &s);
     PUMP(EB_NONE, -1);
     PUMP(0, -1);
-    P_EQ(0, s.calls);
+    T_EQ(0, s.calls);
     post(bus, 3);
-    P_EQ(0, s.calls); /* posting runs nothing */
+    T_EQ(0, s.calls); /* posting runs nothing */
     PUMP(EB_NONE, -1);
     ASSERT_STR_EQ("1 2 3 ", s.payloads);
     PUMP(EB_NONE, -1);
-    P_EQ(3, s.calls);
+    T_EQ(3, s.calls);
     t_post(bus, "x", "4");
     T_OK(eb_pump(bus, EB_NONE, NULL)); /* who does not want to know need not */
-    P_EQ(4, s.calls);
-    P_EQ(0, t.slept_ms); /* eb_pump never sleeps */
+    T_EQ(4, s.calls);
+    T_EQ(0, t.slept_ms); /* eb_pump never sleeps */
     eb_destroy(bus);
     PASS();
 }
@@ -53,7 +53,7 @@ TEST finds_at_once_what_was_published_before_the_start(void)
     post(bus, 3);
     t_subscribe(bus, "*", t_watch, &s);
     T_OK(eb_start(bus));
-    P_EQ(0, s.calls);
+    T_EQ(0, s.calls);
     PUMP(EB_NONE, 700);
     ASSERT_STR_EQ("1 2 3 ", s.payloads);
     eb_destroy(bus);
@@ -72,10 +72,10 @@ TEST budget_of_zero_is_one_event(void)
     T_OK(eb_send(bus, m, N, NULL));
     for (i = 1; i <= N; i++) {
         PUMP(0, i < N ? 0 : -1);
-        P_EQ(i, s.calls);
+        T_EQ(i, s.calls);
     }
     PUMP(0, -1);
-    P_EQ(N, s.calls);
+    T_EQ(N, s.calls);
     eb_destroy(bus);
     PASS();
 }
@@ -93,7 +93,7 @@ TEST next_is_right_at_the_end_of_every_page(int n)
     T_OK(eb_start(bus));
     for (i = 1; i <= n; i++) {
         PUMP(0, i < n ? 0 : -1);
-        P_EQ(i, s.calls);
+        T_EQ(i, s.calls);
     }
     eb_destroy(bus);
     PASS();
@@ -107,22 +107,22 @@ TEST budget_is_the_time_after_which_no_new_event_begins(void)
     s.takes_ms = 10;
     post(bus, 20);
     PUMP(25, 0); /* they begin at 0, 10 and 20 */
-    P_EQ(3, s.calls);
+    T_EQ(3, s.calls);
     PUMP(10, 0);
-    P_EQ(4, s.calls);
+    T_EQ(4, s.calls);
     PUMP(1, 0);
-    P_EQ(5, s.calls);
+    T_EQ(5, s.calls);
     PUMP(11, 0);
-    P_EQ(7, s.calls);
+    T_EQ(7, s.calls);
     s.takes_ms = 20000;
     PUMP(5, 0); /* one is always allowed */
-    P_EQ(8, s.calls);
+    T_EQ(8, s.calls);
     s.takes_ms = 0;
     PUMP(5, -1); /* no time passes: all the others */
-    P_EQ(20, s.calls);
+    T_EQ(20, s.calls);
     post(bus, 5);
     PUMP(INT64_MAX, -1);
-    P_EQ(25, s.calls);
+    T_EQ(25, s.calls);
     eb_destroy(bus);
     PASS();
 }
@@ -164,11 +164,11 @@ TEST no_event_begins_after_a_commit_that_took_the_budget(int takes_ms)
         budget_ends_ms = t.mono_ms + 7 * (i % 8);
         T_OK(eb_pump(bus, 7 * (i % 8), &next));
         ASSERT(started > 0);
-        P_EQ(0, started_late);
+        T_EQ(0, started_late);
         calls += started;
     }
-    P_EQ(-1, next);
-    P_EQ(N, calls);
+    T_EQ(-1, next);
+    T_EQ(N, calls);
     T_ROWS(N, path, "status = 'done' AND retry_count = 0");
     eb_destroy(bus);
     PASS();
@@ -192,9 +192,9 @@ TEST events_without_end_do_not_hold_the_caller(void)
     s.clock = &t;
     t_post(bus, "x", NULL);
     PUMP(50, 0);
-    P_EQ(50, s.calls);
+    T_EQ(50, s.calls);
     PUMP(0, 0);
-    P_EQ(51, s.calls);
+    T_EQ(51, s.calls);
     eb_destroy(bus);
     PASS();
 }
@@ -219,7 +219,7 @@ TEST delays_run_at_their_millisecond_and_next_says_when(void)
     ASSERT_STR_EQ("4 ", s.payloads);
     t_advance(&t, 299);
     PUMP(EB_NONE, 1);
-    P_EQ(1, s.calls);
+    T_EQ(1, s.calls);
     t_advance(&t, 1);
     PUMP(EB_NONE, 200);
     ASSERT_STR_EQ("4 2 ", s.payloads);
@@ -263,7 +263,7 @@ TEST next_is_the_earliest_of_all(void)
     PUMP(EB_NONE, 3000);
     t_advance(&t, 3000);
     PUMP(EB_NONE, -1);
-    P_EQ(5, s.calls);
+    T_EQ(5, s.calls);
     eb_destroy(bus);
     PASS();
 }
@@ -276,23 +276,23 @@ TEST retries_are_due_by_the_clock(void)
     s.fail_first = 99;
     t_post(bus, "x", "1");
     PUMP(EB_NONE, 1000);
-    P_EQ(1, s.calls);
+    T_EQ(1, s.calls);
     t_advance(&t, 999);
     PUMP(EB_NONE, 1);
-    P_EQ(1, s.calls);
+    T_EQ(1, s.calls);
     t_advance(&t, 1);
     PUMP(EB_NONE, 2000);
-    P_EQ(2, s.calls);
+    T_EQ(2, s.calls);
     t_advance(&t, 2000);
     PUMP(EB_NONE, 4000);
-    P_EQ(3, s.calls);
+    T_EQ(3, s.calls);
     t_advance(&t, 3999);
     PUMP(EB_NONE, 1);
-    P_EQ(3, s.calls);
+    T_EQ(3, s.calls);
     t_advance(&t, 1);
     PUMP(EB_NONE, -1); /* dead */
-    P_EQ(4, s.calls);
-    P_EQ(7000, s.at_ms[3] - T_EPOCH);
+    T_EQ(4, s.calls);
+    T_EQ(7000, s.at_ms[3] - T_EPOCH);
     eb_destroy(bus);
     PASS();
 }
@@ -308,12 +308,12 @@ TEST waits_of_many_events_do_not_disturb_each_other(void)
     s.takes_ms = 7; /* so that each is due at its own time */
     post(bus, N);
     PUMP(EB_NONE, 1000 - 7 * (N - 1));
-    P_EQ(N, s.calls);
+    T_EQ(N, s.calls);
     s.takes_ms = 0;
     for (i = 0; i < N; i++) {
         t_advance(&t, i == 0 ? 1000 - 7 * (N - 1) : 7);
         PUMP(EB_NONE, i < N - 1 ? 7 : -1);
-        P_EQ(N + i + 1, s.calls);
+        T_EQ(N + i + 1, s.calls);
     }
     ASSERT_STR_EQ("1 2 3 4 5 6 7 8 9 10 1 2 3 4 5 6 7 8 9 10 ", s.payloads);
     eb_destroy(bus);
@@ -336,12 +336,12 @@ TEST snoozed_event_is_due_by_the_clock(void)
     PUMP(EB_NONE, 12345);
     t_advance(&t, 12344);
     PUMP(EB_NONE, 1);
-    P_EQ(1, s.calls);
+    T_EQ(1, s.calls);
     t_advance(&t, 1);
     PUMP(EB_NONE, 12345);
     t_advance(&t, 12345);
     PUMP(EB_NONE, -1);
-    P_EQ(3, s.calls);
+    T_EQ(3, s.calls);
     eb_destroy(bus);
     PASS();
 }
@@ -362,7 +362,7 @@ TEST kept_events_are_not_due(void)
     PUMP(EB_NONE, -1);
     t_subscribe(bus, "x", t_watch, &s);
     PUMP(EB_NONE, -1);
-    P_EQ(1, s.calls);
+    T_EQ(1, s.calls);
     eb_destroy(bus);
     PASS();
 }
@@ -384,8 +384,8 @@ TEST one_event_runs_behind_many_that_nobody_wants(void)
     t_subscribe(bus, "x", t_watch, &s);
     T_OK(eb_start(bus));
     T_OK(eb_pump(bus, 0, &next));
-    P_EQ(1, s.calls);
-    P_EQ(-1, next);
+    T_EQ(1, s.calls);
+    T_EQ(-1, next);
     eb_destroy(bus);
     PASS();
 }
@@ -409,13 +409,13 @@ TEST ordering_keys_are_kept_and_next_is_right(void)
     s.fail_first = 1;
     T_OK(eb_send(bus, m, 2, NULL));
     PUMP(EB_NONE, 1000); /* the second waits behind the first */
-    P_EQ(5, s.calls);
+    T_EQ(5, s.calls);
     t_advance(&t, 1000);
     PUMP(EB_NONE, 1000);
     ASSERT_STR_EQ("1 1 2 3 1 1 2 ", s.payloads);
     t_advance(&t, 1000);
     PUMP(EB_NONE, -1);
-    P_EQ(8, s.calls);
+    T_EQ(8, s.calls);
     eb_destroy(bus);
     PASS();
 }
@@ -435,7 +435,7 @@ TEST next_is_known_again_after_a_restart(void)
     eb_destroy(bus);
     bus = t_run_timed(path, &t2, &s); /* the same hour again */
     PUMP(EB_NONE, 1000);
-    P_EQ(0, s.calls);
+    T_EQ(0, s.calls);
     t_advance(&t2, 1000);
     PUMP(EB_NONE, 4000);
     t_advance(&t2, 4000);
@@ -458,7 +458,7 @@ TEST wall_clock_may_jump(void)
     PUMP(EB_NONE, 3601000);
     t.now_ms += 7200000;
     PUMP(EB_NONE, -1);
-    P_EQ(1, s.calls);
+    T_EQ(1, s.calls);
     eb_destroy(bus);
     PASS();
 }
@@ -476,17 +476,17 @@ TEST publish_pumps_until_its_own_event_is_over(void)
     T_OK(eb_send(bus, &m, 1, NULL));
     T_OK(eb_publish(bus, "x", "4", NULL)); /* those before it run too */
     ASSERT_STR_EQ("1 2 4 ", s.payloads);
-    P_EQ(0, t.slept_ms);
+    T_EQ(0, t.slept_ms);
     s.fail_first = 2;
     T_OK(eb_publish(bus, "x", "5", NULL));
-    P_EQ(3000, t.slept_ms); /* through its retries, and not a millisecond more */
+    T_EQ(3000, t.slept_ms); /* through its retries, and not a millisecond more */
     s.reject = 1;
     T_IS(EB_DEAD, eb_publish(bus, "x", "6", NULL));
-    P_EQ(3000, t.slept_ms);
+    T_EQ(3000, t.slept_ms);
     s.reject = 0;
     s.fail_first = 99;
     T_IS(EB_DEAD, eb_publish(bus, "x", "7", NULL));
-    P_EQ(10000, t.slept_ms);
+    T_EQ(10000, t.slept_ms);
     ASSERT_STR_EQ("1 2 4 5 5 5 6 7 7 7 7 ", s.payloads);
     eb_destroy(bus);
     PASS();
@@ -503,16 +503,16 @@ TEST wait_pumps_until_the_event_is_over_or_the_time_is(void)
     T_OK(eb_send(bus, &m, 1, &id));
     now = t_post(bus, "x", "1");
     T_OK(eb_wait(bus, now.str, 10)); /* one event takes no time here */
-    P_EQ(0, t.slept_ms);
+    T_EQ(0, t.slept_ms);
     T_IS(EB_ERR_TIMEOUT, eb_wait(bus, id.str, 4000));
-    P_EQ(4000, t.slept_ms);
-    P_EQ(1, s.calls);
+    T_EQ(4000, t.slept_ms);
+    T_EQ(1, s.calls);
     T_OK(eb_wait(bus, id.str, 6000)); /* due at the very end of the time is in time */
-    P_EQ(10000, t.slept_ms);
+    T_EQ(10000, t.slept_ms);
     ASSERT_STR_EQ("1 9 ", s.payloads);
     T_OK(eb_send(bus, &m, 1, &id));
     T_OK(eb_wait(bus, id.str, EB_NONE));
-    P_EQ(20000, t.slept_ms);
+    T_EQ(20000, t.slept_ms);
     eb_destroy(bus);
     PASS();
 }
@@ -528,18 +528,18 @@ TEST drain_pumps_until_nothing_is_left_or_the_time_is_over(void)
     post(bus, 3);
     T_OK(eb_send(bus, &m, 1, NULL));
     T_IS(EB_ERR_TIMEOUT, eb_drain(bus, 2500));
-    P_EQ(2500, t.slept_ms);
+    T_EQ(2500, t.slept_ms);
     ASSERT_STR_EQ("1 2 3 ", s.payloads);
     T_OK(eb_drain(bus, 20000));
-    P_EQ(10000, t.slept_ms);
+    T_EQ(10000, t.slept_ms);
     ASSERT_STR_EQ("1 2 3 9 ", s.payloads);
     s.fail_first = 2;
     t_post(bus, "x", "5");
     T_OK(eb_drain(bus, EB_NONE)); /* retrying ones count */
-    P_EQ(13000, t.slept_ms);
+    T_EQ(13000, t.slept_ms);
     ASSERT_STR_EQ("1 2 3 9 5 5 5 ", s.payloads);
     T_OK(eb_drain(bus, 0));
-    P_EQ(13000, t.slept_ms);
+    T_EQ(13000, t.slept_ms);
     eb_destroy(bus);
     PASS();
 }
@@ -551,10 +551,10 @@ TEST timeout_of_zero_only_looks(void)
     eb_bus *bus = t_run_timed(t_path("looks"), &t, &s);
     eb_id id = t_post(bus, "x", "1");
     T_IS(EB_ERR_TIMEOUT, eb_drain(bus, 0));
-    P_EQ(0, s.calls);
+    T_EQ(0, s.calls);
     T_IS(EB_ERR_TIMEOUT, eb_wait(bus, id.str, 0));
-    P_EQ(0, s.calls);
-    P_EQ(0, t.slept_ms);
+    T_EQ(0, s.calls);
+    T_EQ(0, t.slept_ms);
     PUMP(EB_NONE, -1);
     T_OK(eb_wait(bus, id.str, 0));
     T_OK(eb_drain(bus, 0));
@@ -573,10 +573,10 @@ TEST drain_does_not_sleep_for_kept_events(void)
     t_post(bus, "x", "1"); /* found on disk */
     T_OK(eb_start(bus));
     T_OK(eb_drain(bus, 60000));
-    P_EQ(0, t.slept_ms);
+    T_EQ(0, t.slept_ms);
     t_post(bus, "x", "2");
     T_OK(eb_drain(bus, EB_NONE));
-    P_EQ(0, t.slept_ms);
+    T_EQ(0, t.slept_ms);
     eb_destroy(bus);
     PASS();
 }
@@ -622,7 +622,7 @@ TEST arguments_and_states_are_checked(void)
     eb_bus *bus = t_open(&o);
     int64_t next = 5;
     T_IS(EB_ERR_STATE, eb_pump(bus, EB_NONE, &next)); /* not started */
-    P_EQ(-1, next);
+    T_EQ(-1, next);
     T_IS(EB_ERR_STATE, eb_drain(bus, 0));
     T_OK(eb_start(bus));
     T_IS(EB_ERR_ARG, eb_pump(bus, -2, &next));
@@ -632,7 +632,7 @@ TEST arguments_and_states_are_checked(void)
     T_OK(eb_pump(bus, 0, &next));
     T_OK(eb_shutdown(bus));
     T_IS(EB_ERR_SHUTDOWN, eb_pump(bus, 0, &next));
-    P_EQ(-1, next);
+    T_EQ(-1, next);
     eb_destroy(bus);
     PASS();
 }
@@ -682,13 +682,13 @@ TEST inside_a_handler_there_is_no_pumping(void)
         if (way == 0) PUMP(EB_NONE, -1);
         if (way == 1) T_OK(eb_drain(bus, EB_NONE));
         if (way == 2) T_OK(eb_publish(bus, "x", NULL, NULL));
-        P_EQ(EB_ERR_STATE, inside.pump);
-        P_EQ(-1, inside.next);
-        P_EQ(EB_ERR_STATE, inside.wait);
-        P_EQ(EB_ERR_STATE, inside.drain);
-        P_EQ(EB_OK, inside.publish); /* that is a post */
+        T_EQ(EB_ERR_STATE, inside.pump);
+        T_EQ(-1, inside.next);
+        T_EQ(EB_ERR_STATE, inside.wait);
+        T_EQ(EB_ERR_STATE, inside.drain);
+        T_EQ(EB_OK, inside.publish); /* that is a post */
         T_OK(eb_wait(bus, inside.id.str, EB_NONE));
-        P_EQ(2, inside.calls);
+        T_EQ(2, inside.calls);
     }
     eb_destroy(bus);
     PASS();
@@ -729,15 +729,15 @@ TEST inside_the_logger_there_is_no_pumping(int on_unmatched, int how)
     t_advance(&t, 10);
     if (how == 1) PUMP(0, 0);
     if (how == 1) PUMP(EB_NONE, -1); /* a claim speaks */
-    P_EQ(1, inside.calls);
-    P_EQ(EB_ERR_STATE, inside.pump);
-    P_EQ(-1, inside.next);
-    P_EQ(EB_ERR_STATE, inside.wait);
-    P_EQ(EB_ERR_STATE, inside.drain);
-    P_EQ(EB_OK, inside.publish); /* that is a post */
-    if (how == 0) P_EQ(0, s.calls); /* nobody has pumped */
+    T_EQ(1, inside.calls);
+    T_EQ(EB_ERR_STATE, inside.pump);
+    T_EQ(-1, inside.next);
+    T_EQ(EB_ERR_STATE, inside.wait);
+    T_EQ(EB_ERR_STATE, inside.drain);
+    T_EQ(EB_OK, inside.publish); /* that is a post */
+    if (how == 0) T_EQ(0, s.calls); /* nobody has pumped */
     T_OK(eb_drain(bus, EB_NONE));
-    P_EQ(2, s.calls);
+    T_EQ(2, s.calls);
     T_STATUS(EB_DONE, bus, inside.id);
     eb_destroy(bus);
     PASS();
@@ -767,19 +767,19 @@ TEST second_thread_is_refused_and_may_pump_afterwards(void)
     thread = p_go(pumps, bus);
     P_EVENTUALLY(p_get(&gate.entered));
     T_IS(EB_ERR_STATE, eb_pump(bus, EB_NONE, &next));
-    P_EQ(-1, next);
+    T_EQ(-1, next);
     T_SAYS("thread");
     T_IS(EB_ERR_STATE, eb_wait(bus, id.str, EB_NONE));
     T_IS(EB_ERR_STATE, eb_drain(bus, EB_NONE));
     T_IS(EB_ERR_STATE, eb_publish(bus, "x", NULL, NULL));
-    P_EQ(1, t_stored(path)); /* refused means not stored */
+    T_EQ(1, t_stored(path)); /* refused means not stored */
     t_post(bus, "x", NULL); /* needs nobody's turn */
     p_set(&gate.release, 1);
     p_join(thread);
     T_OK(eb_pump(bus, EB_NONE, &next)); /* another thread than before: one at a time */
-    P_EQ(-1, next);
+    T_EQ(-1, next);
     T_OK(eb_publish(bus, "x", NULL, NULL));
-    P_EQ(3, p_get(&gate.calls));
+    T_EQ(3, p_get(&gate.calls));
     T_ROWS(3, path, "status = 'done'");
     eb_destroy(bus);
     PASS();
@@ -816,17 +816,17 @@ TEST every_outcome_is_committed_when_the_call_returns(void)
     t_post(bus, "x", "\"good\"");
     T_ROWS(1, path, "status = 'pending'");
     PUMP(0, -1);
-    P_EQ(1, spied.processing);       /* while its handler ran */
-    P_EQ(1, spied.claimed_attempts); /* counted before, in case the handler ends the process */
+    T_EQ(1, spied.processing);       /* while its handler ran */
+    T_EQ(1, spied.claimed_attempts); /* counted before, in case the handler ends the process */
     T_ROWS(1, path, "status = 'done'");
-    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM deliveries"));
+    T_EQ(0, t_sql_int(path, "SELECT count(*) FROM deliveries"));
     t_post(bus, "x", "\"bad\"");
     PUMP(0, -1);
     T_ROWS(1, path, "status = 'dlq' AND retry_count = 1");
     id = t_post(bus, "x", "\"later\"");
     PUMP(0, 1000);
     T_ROWS(1, path, "status = 'processing' AND retry_count = 1 AND last_error IS NOT NULL");
-    P_EQ(T_EPOCH + 1000, t_sql_int(path, "SELECT due_ms FROM deliveries"));
+    T_EQ(T_EPOCH + 1000, t_sql_int(path, "SELECT due_ms FROM deliveries"));
     T_IS(EB_DEAD, eb_wait(bus, id.str, EB_NONE));
     T_ROWS(1, path, "status = 'dlq' AND retry_count = 4");
     T_OK(eb_publish(bus, "x", "\"good\"", NULL));
@@ -834,7 +834,7 @@ TEST every_outcome_is_committed_when_the_call_returns(void)
     t_post(bus, "x", "\"good\"");
     T_OK(eb_drain(bus, EB_NONE));
     T_ROWS(3, path, "status = 'done'");
-    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM deliveries"));
+    T_EQ(0, t_sql_int(path, "SELECT count(*) FROM deliveries"));
     eb_destroy(bus);
     PASS();
 }
@@ -854,10 +854,10 @@ TEST budget_that_ends_within_a_batch_leaves_a_true_file(void)
     while (ran < N) {
         T_OK(eb_pump(bus, 7, &next));
         ran += N - ran < 7 ? N - ran : 7;
-        P_EQ(ran, s.calls);
+        T_EQ(ran, s.calls);
         T_ROWS(ran, path, "status = 'done'");
         T_ROWS(N - ran, path, "status IN ('pending', 'processing')");
-        P_EQ(ran < N ? 0 : -1, next);
+        T_EQ(ran < N ? 0 : -1, next);
     }
     eb_destroy(bus);
     PASS();
@@ -879,19 +879,19 @@ TEST no_thread_is_ever_created(void)
     eb_options o = t_timed(t_path("threads"), &t);
     int before = p_threads();
     eb_bus *bus = t_open(&o);
-    P_EQ(before, p_threads());
+    T_EQ(before, p_threads());
     t_subscribe(bus, "*", counts_threads, NULL);
     T_OK(eb_start(bus));
-    P_EQ(before, p_threads());
+    T_EQ(before, p_threads());
     threads_inside = -1;
     T_OK(eb_publish(bus, "x", NULL, NULL));
-    P_EQ(before, threads_inside);
+    T_EQ(before, threads_inside);
     t_post(bus, "x", NULL);
     PUMP(EB_NONE, -1);
     T_OK(eb_drain(bus, 1000));
-    P_EQ(before, p_threads());
+    T_EQ(before, p_threads());
     T_OK(eb_shutdown(bus));
-    P_EQ(before, p_threads());
+    T_EQ(before, p_threads());
     eb_destroy(bus);
 #ifndef EB_NO_THREADS
     o = t_options(t_path("threads"));
@@ -921,13 +921,13 @@ TEST locked_file_puts_the_work_off(void)
     T_MUST(sqlite3_open(path, &db) == SQLITE_OK);
     T_MUST(sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL) == SQLITE_OK);
     eb_pump(bus, EB_NONE, &next);
-    P_EQ(0, s.calls);
+    T_EQ(0, s.calls);
     P_WITHIN(1, 2000, next); /* tried again after 2 s at the latest */
     T_MUST(sqlite3_exec(db, "ROLLBACK", NULL, NULL, NULL) == SQLITE_OK);
     sqlite3_close(db);
     t_advance(&t, next);
     PUMP(EB_NONE, -1);
-    P_EQ(1, s.calls);
+    T_EQ(1, s.calls);
     eb_destroy(bus);
     PASS();
 }

@@ -401,14 +401,14 @@ TEST every_result_has_its_own_value_and_text(void)
         int failed = strncmp(table[i].name, "EB_ERR_", 7) == 0;
         ASSERT_STR_EQ(table[i].text, eb_strerror((eb_result)table[i].value));
         ASSERT(strlen(table[i].text) > 1);
-        P_EQ(failed, table[i].value < 0); /* >= 0: the call did what it says */
+        T_EQ(failed, table[i].value < 0); /* >= 0: the call did what it says */
         ASSERT(table[i].value > -99);
         for (k = 0; k < i; k++) {
             ASSERT(table[i].value != table[k].value);
             ASSERT(strcmp(table[i].text, table[k].text) != 0);
         }
     }
-    P_EQ(0, EB_OK);
+    T_EQ(0, EB_OK);
     PASS();
 }
 
@@ -421,7 +421,7 @@ TEST strerror_is_never_null(void)
         const char *text = eb_strerror((eb_result)i);
         ASSERT(text != NULL);
         for (k = known = 0; k < ROWS; k++) known |= table[k].value == i;
-        P_EQ(known, strcmp(text, none) != 0);
+        T_EQ(known, strcmp(text, none) != 0);
     }
     ASSERT_STR_EQ(none, eb_strerror((eb_result)INT_MIN));
     ASSERT_STR_EQ(none, eb_strerror((eb_result)INT_MAX));
@@ -454,7 +454,7 @@ TEST message_is_the_threads_own(void)
     T_IS(EB_ERR_ARG, eb_post(bus, "", NULL, NULL));
     eb_errmsg(mine, sizeof mine);
     p_join(p_go(fails_elsewhere, bus));
-    P_EQ(0, other_thread.before);
+    T_EQ(0, other_thread.before);
     ASSERT(other_thread.after > 0 && strstr(other_thread.text, "payload"));
     eb_errmsg(again, sizeof again);
     ASSERT_STR_EQ(mine, again);
@@ -511,13 +511,13 @@ TEST message_reaches_the_thread_that_waited(void)
     }
     sqlite3_close(db);
     for (i = 0; i < 3; i++) p_join(thread[i]);
-    P_EQ(EB_OK, p[0].rc);
-    P_EQ(EB_OK, p[1].rc);
-    P_EQ(EB_ERR_FULL, p[2].rc);
-    P_EQ(0, p[0].len); /* no call of theirs failed */
-    P_EQ(0, p[1].len);
+    T_EQ(EB_OK, p[0].rc);
+    T_EQ(EB_OK, p[1].rc);
+    T_EQ(EB_ERR_FULL, p[2].rc);
+    T_EQ(0, p[0].len); /* no call of theirs failed */
+    T_EQ(0, p[1].len);
     ASSERT(strstr(p[2].text, "max_pending"));
-    P_EQ(2, t_stored(o.path));
+    T_EQ(2, t_stored(o.path));
     eb_destroy(bus);
     PASS();
 }
@@ -552,15 +552,15 @@ TEST message_is_cut_to_the_buffer(void)
     size_t len, cap;
     T_IS(EB_ERR_NOT_FOUND, eb_unsubscribe(bus, "nobody"));
     len = eb_errmsg(whole, sizeof whole);
-    P_EQ(strlen(whole), len);
-    P_EQ(len, eb_errmsg(NULL, 0));
-    P_EQ(len, eb_errmsg(NULL, 100));
+    T_EQ(strlen(whole), len);
+    T_EQ(len, eb_errmsg(NULL, 0));
+    T_EQ(len, eb_errmsg(NULL, 100));
     for (cap = 0; cap <= len + 2; cap++) {
         memset(part, '#', sizeof part);
-        P_EQ(len, eb_errmsg(part, cap)); /* what it would have been */
+        T_EQ(len, eb_errmsg(part, cap)); /* what it would have been */
         if (cap > 0) {
             size_t n = cap - 1 < len ? cap - 1 : len;
-            P_EQ(n, strlen(part));
+            T_EQ(n, strlen(part));
             ASSERT(memcmp(part, whole, n) == 0);
         }
         ASSERT(part[cap] == '#');

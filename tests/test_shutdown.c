@@ -27,13 +27,13 @@ TEST any_sequence_of_calls_ends_well(const char *calls)
         }
     }
     eb_destroy(bus);
-    P_EQ(posted, t_stored(path));
+    T_EQ(posted, t_stored(path));
 
     /* Whatever was posted and not handled is handled by the next one. */
     bus = t_run(path, "*", t_watch, &seen);
     T_OK(t_settle(bus));
     eb_destroy(bus);
-    P_EQ(posted, p_get(&seen.calls));
+    T_EQ(posted, p_get(&seen.calls));
     T_ROWS(posted, path, "status = 'done' AND retry_count = 0");
     PASS();
 }
@@ -74,8 +74,8 @@ TEST closed_bus_takes_nothing_new(void)
     ASSERT(p_ms() - begin < P_SLACK_MS);
     T_OK(eb_shutdown(bus));
     eb_destroy(bus);
-    P_EQ(1, t_stored(path));
-    P_EQ(1, p_get(&seen.calls));
+    T_EQ(1, t_stored(path));
+    T_EQ(1, p_get(&seen.calls));
     PASS();
 }
 
@@ -96,25 +96,25 @@ TEST inspector_works_after_shutdown(void)
     store = eb_bus_store(bus);
     ASSERT(store != NULL);
     T_OK(eb_stats_get(store, &stats));
-    P_EQ(1, stats.done);
-    P_EQ(1, stats.dlq);
+    T_EQ(1, stats.done);
+    T_EQ(1, stats.dlq);
     T_OK(eb_get(store, good.str, &list));
-    P_EQ(EB_DONE, list.items[0].status);
+    T_EQ(EB_DONE, list.items[0].status);
     ASSERT_STR_EQ("[2]", list.items[0].payload);
     eb_event_list_free(&list);
     T_OK(eb_log_read(store, NULL, &list));
-    P_EQ(2, list.count);
+    T_EQ(2, list.count);
     eb_event_list_free(&list);
     T_OK(eb_dlq_list(store, NULL, &list));
-    P_EQ(1, list.count);
+    T_EQ(1, list.count);
     ASSERT_STR_EQ(dead.str, list.items[0].id.str);
     eb_event_list_free(&list);
     T_OK(eb_dlq_retry(store, dead.str, NULL));
-    P_EQ(EB_PENDING, t_status(store, dead.str));
+    T_EQ(EB_PENDING, t_status(store, dead.str));
     T_OK(eb_dlq_move(store, dead.str, "given up"));
     T_OK(eb_dlq_purge(store, 0, NULL));
     T_OK(eb_stats_get(store, &stats));
-    P_EQ(0, stats.dlq);
+    T_EQ(0, stats.dlq);
     eb_destroy(bus);
     PASS();
 }
@@ -166,14 +166,14 @@ TEST shutdown_waits_for_the_running_handler(void)
     publisher = p_go(publishes, bus); /* pump driver: the handler runs on this thread */
     P_EVENTUALLY(p_get(&slow.entered));
     T_OK(eb_shutdown(bus));
-    P_EQ(1, p_get(&slow.finished));
-    P_EQ(EB_ERR_SHUTDOWN, p_get(&slow.posted));
+    T_EQ(1, p_get(&slow.finished));
+    T_EQ(EB_ERR_SHUTDOWN, p_get(&slow.posted));
     T_ROWS(1, path, "status = 'done' AND retry_count = 0");
     p_join(publisher);
     ASSERT(publish_result == EB_OK || publish_result == EB_ERR_SHUTDOWN);
     eb_destroy(bus);
-    P_EQ(1, slow.calls);
-    P_EQ(1, t_stored(path));
+    T_EQ(1, slow.calls);
+    T_EQ(1, t_stored(path));
     PASS();
 }
 
@@ -186,7 +186,7 @@ TEST destroy_alone_waits_for_the_running_handler_too(void)
     t_post(bus, "slow", NULL);
     P_EVENTUALLY(p_get(&slow.entered));
     eb_destroy(bus);
-    P_EQ(1, p_get(&slow.finished));
+    T_EQ(1, p_get(&slow.finished));
     T_ROWS(1, path, "status = 'done' AND retry_count = 0");
     PASS();
 }
@@ -206,9 +206,9 @@ TEST two_threads_may_shut_down_at_once(void)
         }
         other = p_go(shuts_down, bus);
         T_OK(eb_shutdown(bus));
-        P_EQ(round & 1, p_get(&slow.finished)); /* each of the two has waited */
+        T_EQ(round & 1, p_get(&slow.finished)); /* each of the two has waited */
         p_join(other);
-        P_EQ(EB_OK, shutdown_result);
+        T_EQ(EB_OK, shutdown_result);
         T_OK(eb_shutdown(bus));
         eb_destroy(bus);
     }
@@ -248,16 +248,16 @@ TEST handler_may_begin_the_shutdown(void)
     P_EVENTUALLY(p_get(&inside.calls) == 1);
     T_OK(eb_shutdown(bus)); /* completes it */
     T_ROWS(1, path, "status = 'done' AND retry_count = 0");
-    P_EQ(EB_OK, p_get(&inside.shutdown));
-    P_EQ(EB_OK, p_get(&inside.again));
+    T_EQ(EB_OK, p_get(&inside.shutdown));
+    T_EQ(EB_OK, p_get(&inside.again));
     ASSERT(p_get(&inside.took_ms) < P_SLACK_MS); /* the default timeout is 30 s */
-    P_EQ(EB_ERR_SHUTDOWN, p_get(&inside.posted));
-    P_EQ(EB_ERR_SHUTDOWN, p_get(&inside.subscribed));
-    P_EQ(1, p_get(&inside.cancelled));
+    T_EQ(EB_ERR_SHUTDOWN, p_get(&inside.posted));
+    T_EQ(EB_ERR_SHUTDOWN, p_get(&inside.subscribed));
+    T_EQ(1, p_get(&inside.cancelled));
     T_IS(EB_ERR_SHUTDOWN, eb_post(bus, "x", NULL, NULL));
     eb_destroy(bus);
-    P_EQ(1, p_get(&inside.calls));
-    P_EQ(1, t_stored(path));
+    T_EQ(1, p_get(&inside.calls));
+    T_EQ(1, t_stored(path));
     PASS();
 }
 
@@ -269,7 +269,7 @@ TEST destroy_completes_a_shutdown_begun_inside(void)
     bus = t_run(path, "slow", shuts_down_inside, NULL);
     (void)eb_publish(bus, "slow", NULL, NULL);
     eb_destroy(bus);
-    P_EQ(1, p_get(&inside.calls));
+    T_EQ(1, p_get(&inside.calls));
     T_ROWS(1, path, "status = 'done' AND retry_count = 0");
     PASS();
 }
@@ -321,14 +321,14 @@ TEST logger_may_shut_down_while_the_start_tells_of_the_recovery(int at)
     bus = says.bus = t_open(&o);
     t_subscribe(bus, "*", t_watch, &seen);
     T_IS(EB_ERR_SHUTDOWN, eb_start(bus));
-    P_EQ(EB_OK, says.shutdown);
-    P_EQ(EB_OK, says.again);
+    T_EQ(EB_OK, says.shutdown);
+    T_EQ(EB_OK, says.again);
     ASSERT(says.entries >= at);
-    P_EQ(0, p_get(&seen.calls));
+    T_EQ(0, p_get(&seen.calls));
     T_IS(EB_ERR_SHUTDOWN, eb_start(bus));
     T_IS(EB_ERR_SHUTDOWN, eb_post(bus, "x", NULL, NULL));
     stats = t_stats(bus);
-    P_EQ(4, stats.pending + stats.processing);
+    T_EQ(4, stats.pending + stats.processing);
 
     o = t_options(path); /* the next one, while the first still is there, and when it is not */
     next = t_open(&o);
@@ -339,7 +339,7 @@ TEST logger_may_shut_down_while_the_start_tells_of_the_recovery(int at)
     next = t_run_with(&o, "*", t_watch, &seen);
     T_OK(t_settle(next));
     eb_destroy(next);
-    P_EQ(4, p_get(&seen.calls));
+    T_EQ(4, p_get(&seen.calls));
     T_ROWS(3, path, "status = 'done' AND retry_count = 1 AND seq <= 3"); /* charged once */
     T_ROWS(1, path, "status = 'done' AND retry_count = 0 AND seq = 4");
     PASS();
@@ -385,17 +385,17 @@ static eb_result gets_stuck(eb_delivery *d, void *user)
 /* What the calls of an abandoned handler got. destroyed: eb_destroy() had returned before. */
 static enum greatest_test_res check_late_calls(int destroyed)
 {
-    P_EQ(1, stuck.cancelled);
-    P_EQ(1, stuck.intact);
-    P_EQ(EB_ERR_SHUTDOWN, stuck.post);
-    P_EQ(EB_ERR_SHUTDOWN, stuck.publish);
-    P_EQ(EB_ERR_SHUTDOWN, stuck.send);
-    P_EQ(EB_ERR_SHUTDOWN, stuck.subscribe);
+    T_EQ(1, stuck.cancelled);
+    T_EQ(1, stuck.intact);
+    T_EQ(EB_ERR_SHUTDOWN, stuck.post);
+    T_EQ(EB_ERR_SHUTDOWN, stuck.publish);
+    T_EQ(EB_ERR_SHUTDOWN, stuck.send);
+    T_EQ(EB_ERR_SHUTDOWN, stuck.subscribe);
     ASSERT(stuck.wait == EB_ERR_STATE || stuck.wait == EB_ERR_SHUTDOWN);
     ASSERT(stuck.drain == EB_ERR_STATE || stuck.drain == EB_ERR_SHUTDOWN);
     ASSERT(stuck.extend == EB_ERR_STALE || stuck.extend == EB_ERR_SHUTDOWN);
     ASSERT(stuck.fail == EB_FAILED || stuck.fail == EB_ERR_STALE || stuck.fail == EB_ERR_SHUTDOWN);
-    if (destroyed) P_EQ(EB_ERR_SHUTDOWN, stuck.stats);
+    if (destroyed) T_EQ(EB_ERR_SHUTDOWN, stuck.stats);
     PASS();
 }
 
@@ -431,7 +431,7 @@ TEST shutdown_gives_a_stuck_handler_up_in_time(void)
     eb_destroy(bus);
     P_WITHIN(0, 200 + P_SLACK_MS, p_ms() - begin);
     P_EVENTUALLY(p_threads() <= threads);
-    P_EQ(1, t_stored(path));
+    T_EQ(1, t_stored(path));
     T_ROWS(0, path, "status = 'done'");
     PASS();
 }
@@ -448,14 +448,14 @@ TEST destroy_is_safe_while_a_handler_still_runs(int shutdown_first)
     begin = p_ms();
     eb_destroy(bus);
     P_WITHIN(0, 200 + P_SLACK_MS, p_ms() - begin);
-    P_EQ(0, p_get(&stuck.returned));
+    T_EQ(0, p_get(&stuck.returned));
 
     /* The event resumes at the next start, although the old handler hangs: one attempt more. */
     bus = t_run(path, "*", t_watch, &seen);
     T_OK(t_settle(bus));
-    P_EQ(1, p_get(&seen.calls));
-    P_EQ(2, seen.attempt);
-    P_EQ(1, p_interrupted(seen.errors));
+    T_EQ(1, p_get(&seen.calls));
+    T_EQ(2, seen.attempt);
+    T_EQ(1, p_interrupted(seen.errors));
     T_ROWS(1, path, "status = 'done' AND retry_count = 1");
 
     p_set(&stuck.release, 1);
@@ -464,8 +464,8 @@ TEST destroy_is_safe_while_a_handler_still_runs(int shutdown_first)
     eb_destroy(bus);
     P_EVENTUALLY(p_threads() <= threads); /* the process has survived it */
     T_ROWS(1, path, "status = 'done' AND retry_count = 1"); /* the late answer is stale */
-    P_EQ(1, t_stored(path));
-    P_EQ(1, stuck.calls);
+    T_EQ(1, t_stored(path));
+    T_EQ(1, stuck.calls);
     t_sql_text(path, "SELECT last_error FROM events", buf, sizeof buf);
     ASSERT(strstr(buf, "late") == NULL);
     PASS();
@@ -498,7 +498,7 @@ TEST several_stuck_handlers_cost_one_timeout(void)
     eb_destroy(bus);
     p_set(&stuck.release, 1);
     P_EVENTUALLY(p_threads() <= threads);
-    P_EQ(4, t_stored(path));
+    T_EQ(4, t_stored(path));
     PASS();
 }
 
@@ -516,14 +516,14 @@ TEST claimed_events_that_did_not_run_lose_no_attempt(void)
     T_OK(eb_start(bus));
     P_EVENTUALLY(p_get(&slow.entered));
     T_OK(eb_shutdown(bus));
-    P_EQ(1, p_get(&slow.calls)); /* no new handler begins once the shutdown has */
+    T_EQ(1, p_get(&slow.calls)); /* no new handler begins once the shutdown has */
     T_ROWS(1, path, "status = 'done'");
     eb_destroy(bus);
 
     bus = t_run(path, "*", t_watch, &seen);
     T_OK(t_settle(bus));
     eb_destroy(bus);
-    P_EQ(19, p_get(&seen.calls));
+    T_EQ(19, p_get(&seen.calls));
     T_ROWS(20, path, "status = 'done' AND retry_count = 0");
     PASS();
 }
@@ -557,7 +557,7 @@ TEST retry_that_waits_survives_the_shutdown(void)
     bus = t_run_with(&o, "slow", fails, NULL);
     T_OK(eb_pump(bus, EB_NONE, &next));
     P_WITHIN(3600000 - P_LONG_MS, 3600000, next);
-    P_EQ(1, p_get(&slow.calls));
+    T_EQ(1, p_get(&slow.calls));
     T_ROWS(1, path, "retry_count = 1");
     eb_destroy(bus);
     PASS();
@@ -597,10 +597,10 @@ TEST publish_wait_and_drain_return_when_another_thread_shuts_down(void)
     T_OK(eb_shutdown(bus));
     p_join(waiter);
     p_join(drainer);
-    P_EQ(EB_ERR_SHUTDOWN, wait_result);
-    P_EQ(EB_ERR_SHUTDOWN, drain_result);
+    T_EQ(EB_ERR_SHUTDOWN, wait_result);
+    T_EQ(EB_ERR_SHUTDOWN, drain_result);
     eb_destroy(bus);
-    P_EQ(1, t_stored(path));
+    T_EQ(1, t_stored(path));
     PASS();
 }
 
@@ -620,7 +620,7 @@ TEST publish_returns_when_another_thread_shuts_down(void)
     P_EVENTUALLY(t_rows(path, "retry_count = 1") == 1);
     T_OK(eb_shutdown(bus));
     p_join(publisher);
-    P_EQ(EB_ERR_SHUTDOWN, publish_result);
+    T_EQ(EB_ERR_SHUTDOWN, publish_result);
     ASSERTm("the id is filled: it is stored", t_is_v4(publish_id.str));
     eb_destroy(bus);
     snprintf(sql, sizeof sql, "id = '%s' AND retry_count = 1", publish_id.str);
@@ -664,15 +664,15 @@ TEST posts_during_a_shutdown_are_stored_or_refused(void)
     T_OK(eb_shutdown(bus));
     for (i = 0; i < POSTERS; i++) {
         p_join(thread[i]);
-        P_EQ(EB_ERR_SHUTDOWN, refused[i]);
+        T_EQ(EB_ERR_SHUTDOWN, refused[i]);
         sum += accepted[i];
     }
     eb_destroy(bus);
-    P_EQ(sum, t_stored(path));
+    T_EQ(sum, t_stored(path));
     bus = t_run(path, "*", t_watch, &seen);
     T_OK(eb_drain(bus, P_LONG_MS));
     eb_destroy(bus);
-    P_EQ(sum, p_get(&seen.calls));
+    T_EQ(sum, p_get(&seen.calls));
     T_ROWS(sum, path, "status = 'done' AND retry_count = 0");
     PASS();
 }

@@ -115,14 +115,14 @@ static int64_t sub_rows(const char *path)
         char r_msg[200];                                                                           \
         T_IS(want, expr);                                                                          \
         ASSERT(eb_errmsg(r_msg, sizeof r_msg) > 0);                                                \
-        P_EQ(0, sub_rows(path));                                                                   \
+        T_EQ(0, sub_rows(path));                                                                   \
     } while (0)
 #define NOBODY_WAS_SUBSCRIBED()                                                                    \
     do {                                                                                           \
         T_OK(eb_start(bus));                                                                       \
         T_OK(eb_publish(bus, "a", NULL, NULL));                                                    \
-        P_EQ(0, trace.calls);                                                                      \
-        P_EQ(0, sub_rows(path));                                                                   \
+        T_EQ(0, trace.calls);                                                                      \
+        T_EQ(0, sub_rows(path));                                                                   \
     } while (0)
 
 TEST patterns_follow_the_rules_of_types_and_may_have_stars(void)
@@ -150,7 +150,7 @@ TEST patterns_follow_the_rules_of_types_and_may_have_stars(void)
     for (i = 0; i < sizeof good / sizeof *good; i++) T_OK(sub(bus, good[i], p));
     text[255] = 0;
     T_OK(sub(bus, text, p));
-    P_EQ(1 + sizeof good / sizeof *good, sub_rows(path));
+    T_EQ(1 + sizeof good / sizeof *good, sub_rows(path));
     eb_destroy(bus);
     PASS();
 }
@@ -206,7 +206,7 @@ TEST options_of_a_later_version_are_refused(void)
     memset(&so, 0, sizeof so);
     T_OK(eb_subscribe(bus, "*", play, p, &so, &p->id)); /* the same, all zero */
     T_OK(eb_publish(bus, "a", NULL, NULL));
-    P_EQ(1, trace.calls);
+    T_EQ(1, trace.calls);
     eb_destroy(bus);
     PASS();
 }
@@ -282,7 +282,7 @@ TEST everything_is_copied_before_the_call_returns(void)
     T_OK(eb_publish(bus, "order.x", NULL, NULL));
     T_OK(eb_publish(bus, "xxxxxx", NULL, NULL));
     ASSERT_STR_EQ("a1 a2 a3 ", trace.text);
-    P_EQ(3, p->max_attempts);
+    T_EQ(3, p->max_attempts);
     ASSERT(t_is_v4(p->id.str));
     eb_destroy(bus);
     PASS();
@@ -357,8 +357,8 @@ TEST failing_handler_brings_its_own_limit(void)
     T_OK(eb_start(bus));
     T_IS(EB_DEAD, eb_publish(bus, "x", NULL, &id));
     ASSERT_STR_EQ("a1 a2 b2 ", trace.text);
-    P_EQ(6, p[0].max_attempts);
-    P_EQ(2, p[1].max_attempts);
+    T_EQ(6, p[0].max_attempts);
+    T_EQ(2, p[1].max_attempts);
     T_FAILED(2, bus, id, 0, "a 1");
     T_FAILED(2, bus, id, 1, "b 2");
     eb_destroy(bus);
@@ -402,7 +402,7 @@ TEST same_handler_may_be_subscribed_twice(void)
     first = p->id;
     T_OK(sub(bus, "x", p));
     ASSERT(strcmp(first.str, p->id.str) != 0);
-    P_EQ(2, sub_rows(path));
+    T_EQ(2, sub_rows(path));
     T_OK(eb_start(bus));
     T_OK(eb_publish(bus, "x", NULL, NULL));
     ASSERT_STR_EQ("a1 a1 ", trace.text);
@@ -425,17 +425,17 @@ TEST rows_show_who_is_subscribed(void)
     T_OK(eb_start(bus)); /* announces it again, as itself */
     T_OK(sub(bus, "x", &p[1]));
     T_OK(sub(bus, "x", &p[2]));
-    P_EQ(3, sub_rows(path));
+    T_EQ(3, sub_rows(path));
     snprintf(sql, sizeof sql, "SELECT event_type FROM subscriptions WHERE id = '%.36s'",
              p[0].id.str);
     ASSERT_STR_EQ("order.*", t_sql_text(path, sql, buf, sizeof buf));
-    P_EQ(3, t_sql_int(path, "SELECT count(*) FROM subscriptions WHERE name IS NULL AND checkpoint"
+    T_EQ(3, t_sql_int(path, "SELECT count(*) FROM subscriptions WHERE name IS NULL AND checkpoint"
                             " IS NULL AND options IS NULL AND created_at GLOB"
                             " '20[0-9][0-9]-[01][0-9]-[0-3][0-9]T[0-2][0-9]:*.[0-9][0-9][0-9]Z'"));
     T_OK(eb_unsubscribe(bus, p[1].id.str));
-    P_EQ(2, sub_rows(path));
+    T_EQ(2, sub_rows(path));
     snprintf(sql, sizeof sql, "SELECT count(*) FROM subscriptions WHERE id = '%.36s'", p[1].id.str);
-    P_EQ(0, t_sql_int(path, sql));
+    T_EQ(0, t_sql_int(path, sql));
     eb_destroy(bus);
     PASS();
 }
@@ -448,15 +448,15 @@ TEST next_owner_removes_the_rows_of_the_dead(void)
     part *p = parts(1);
     char buf[100];
     eb_destroy(bus);
-    P_EQ(SQLITE_OK, t_sql(path, "INSERT INTO subscriptions(id,event_type,created_at,name) VALUES"
+    T_EQ(SQLITE_OK, t_sql(path, "INSERT INTO subscriptions(id,event_type,created_at,name) VALUES"
                                 "('gone','x','2020-01-01T00:00:00.000Z',NULL),"
                                 "('kept','x','2020-01-01T00:00:00.000Z','billing')", NULL, 0));
     bus = t_bus(path);
     T_OK(sub(bus, "y", p));
-    P_EQ(3, sub_rows(path)); /* only who owns the file may tidy up */
+    T_EQ(3, sub_rows(path)); /* only who owns the file may tidy up */
     T_OK(eb_start(bus));
-    P_EQ(2, sub_rows(path));
-    P_EQ(1, t_sql_int(path, "SELECT count(*) FROM subscriptions WHERE id = 'kept'"));
+    T_EQ(2, sub_rows(path));
+    T_EQ(1, t_sql_int(path, "SELECT count(*) FROM subscriptions WHERE id = 'kept'"));
     ASSERT_STR_EQ(p->id.str, t_sql_text(path, "SELECT id FROM subscriptions WHERE id <> 'kept'",
                                         buf, sizeof buf));
     eb_destroy(bus);
@@ -485,7 +485,7 @@ TEST unsubscribing_what_is_no_subscription_is_not_found(void)
     longer[35] = 0;
     T_IS(EB_ERR_NOT_FOUND, eb_unsubscribe(bus, longer));
     T_SAYS(longer);
-    P_EQ(1, sub_rows(path));
+    T_EQ(1, sub_rows(path));
     T_OK(eb_unsubscribe(bus, p[0].id.str));
     T_IS(EB_ERR_NOT_FOUND, eb_unsubscribe(bus, p[0].id.str)); /* once is enough */
     eb_destroy(bus);
@@ -502,8 +502,8 @@ TEST handler_may_subscribe_another(void)
     eb_bus *bus = on_stage(path, 0, p, 1);
     p[0].subs = &p[1];
     T_OK(eb_publish(bus, "x", NULL, NULL));
-    P_EQ(EB_OK, p[0].result);
-    P_EQ(2, sub_rows(path));
+    T_EQ(EB_OK, p[0].result);
+    T_EQ(2, sub_rows(path));
     trace_clear();
     T_OK(eb_publish(bus, "x", NULL, NULL)); /* from now on at the latest */
     ASSERT_STR_EQ("a1 b1 ", trace.text);
@@ -523,9 +523,9 @@ TEST handler_may_unsubscribe_itself_and_its_success_counts(void)
     eb_id id;
     p[0].unsub = p[0].id.str;
     T_OK(eb_publish(bus, "x", NULL, &id));
-    P_EQ(EB_OK, p[0].result);
+    T_EQ(EB_OK, p[0].result);
     T_STATUS(EB_DONE, bus, id);
-    P_EQ(1, sub_rows(path));
+    T_EQ(1, sub_rows(path));
     T_OK(eb_publish(bus, "x", NULL, NULL));
     ASSERT_STR_EQ("a1 b1 b1 ", trace.text);
     eb_destroy(bus);
@@ -579,7 +579,7 @@ TEST handler_may_unsubscribe_one_whose_turn_would_come(void)
     eb_id id;
     p[0].unsub = p[1].id.str;
     T_OK(eb_publish(bus, "x", NULL, &id));
-    P_EQ(EB_OK, p[0].result);
+    T_EQ(EB_OK, p[0].result);
     ASSERT_STR_EQ("a1 c1 ", trace.text);
     T_STATUS(EB_DONE, bus, id);
     eb_destroy(bus);
@@ -593,7 +593,7 @@ TEST handler_may_unsubscribe_one_that_has_had_its_turn(void)
     p[1].unsub = p[0].id.str;
     p[1].fail_first = 1;
     T_OK(eb_publish(bus, "x", NULL, NULL));
-    P_EQ(EB_OK, p[1].result);
+    T_EQ(EB_OK, p[1].result);
     ASSERT_STR_EQ("a1 b1 b2 ", trace.text);
     eb_destroy(bus);
     PASS();
@@ -610,7 +610,7 @@ TEST of_two_that_unsubscribe_each_other_the_first_stays(void)
     T_OK(eb_publish(bus, "x", NULL, NULL));
     T_OK(eb_publish(bus, "x", NULL, NULL));
     ASSERT_STR_EQ("a1 a1 ", trace.text);
-    P_EQ(1, sub_rows(path));
+    T_EQ(1, sub_rows(path));
     eb_destroy(bus);
     PASS();
 }
@@ -635,10 +635,10 @@ TEST unsubscribing_inside_takes_effect_at_once(void)
     T_OK(eb_subscribe(bus, "*", leaves_twice, p, NULL, &p->id));
     T_OK(eb_start(bus));
     T_OK(eb_publish(bus, "x", NULL, NULL));
-    P_EQ(EB_OK, p->result);
+    T_EQ(EB_OK, p->result);
     T_IS(EB_ERR_NOT_FOUND, eb_unsubscribe(bus, p->id.str));
     T_OK(eb_publish(bus, "x", NULL, NULL));
-    P_EQ(1, trace.calls);
+    T_EQ(1, trace.calls);
     eb_destroy(bus);
     PASS();
 }
@@ -678,19 +678,19 @@ TEST unmatched_event_is_done_and_stays_so(void)
     posted = t_post(bus, "x", NULL);
     T_OK(t_settle(bus));
     T_OK(eb_get(eb_bus_store(bus), id.str, &list));
-    P_EQ(EB_DONE, list.items[0].status);
-    P_EQ(0, list.items[0].retry_count);
+    T_EQ(EB_DONE, list.items[0].status);
+    T_EQ(0, list.items[0].retry_count);
     ASSERT(list.items[0].last_error == NULL);
     ASSERT_STR_EQ("7", list.items[0].payload); /* it is in the log */
     eb_event_list_free(&list);
     T_STATUS(EB_DONE, bus, posted);
     T_OK(sub(bus, "*", &p[1]));
     T_OK(t_settle(bus));
-    P_EQ(0, trace.calls);
-    P_EQ(1, heard.count); /* not in silence: once for the type */
-    P_EQ(EB_LOG_WARN, heard.items[0].level);
+    T_EQ(0, trace.calls);
+    T_EQ(1, heard.count); /* not in silence: once for the type */
+    T_EQ(EB_LOG_WARN, heard.items[0].level);
     ASSERT_STR_EQ("x", heard.items[0].type);
-    P_EQ(2, t_stats(bus).unmatched);
+    T_EQ(2, t_stats(bus).unmatched);
     eb_destroy(bus);
     PASS();
 }
@@ -713,15 +713,15 @@ TEST unmatched_event_is_dead_with_a_reason(void)
     T_IS(EB_DEAD, eb_publish(bus, "x", NULL, &id));
     P_WITHIN(0, P_SLACK_MS, p_ms() - begin);
     T_STATUS(EB_DLQ, bus, id);
-    P_EQ(1, t_failures(eb_bus_store(bus), id.str, 0, text, sizeof text));
+    T_EQ(1, t_failures(eb_bus_store(bus), id.str, 0, text, sizeof text));
     ASSERT(strstr(text, "handler") != NULL);
     posted = t_post(bus, "x", NULL);
     T_OK(t_settle(bus));
     T_IS(EB_DEAD, eb_wait(bus, posted.str, 0));
-    P_EQ(2, t_stats(bus).dlq);
-    P_EQ(2, t_log_attempts(&heard));
-    P_EQ(1, heard.items[0].attempt);
-    P_EQ(-1, heard.items[0].next_delay_ms);
+    T_EQ(2, t_stats(bus).dlq);
+    T_EQ(2, t_log_attempts(&heard));
+    T_EQ(1, heard.items[0].attempt);
+    T_EQ(-1, heard.items[0].next_delay_ms);
     ASSERT_STR_EQ(id.str, heard.items[0].event_id);
     ASSERT_STR_EQ("x", heard.items[0].type);
     ASSERT(strstr(heard.items[0].error, "handler") != NULL);
@@ -747,20 +747,20 @@ TEST kept_events_wait_for_somebody_who_matches(void)
     T_STATUS(EB_PENDING, bus, first);
     T_STATUS(EB_PENDING, bus, second);
     T_IS(EB_ERR_TIMEOUT, eb_wait(bus, first.str, 0));
-    P_EQ(1, said(&heard));
+    T_EQ(1, said(&heard));
     T_OK(eb_publish(bus, "z", NULL, NULL)); /* and are in nobody's way */
     T_OK(sub(bus, "x.*", &p[1]));
     T_OK(eb_wait(bus, second.str, 20000));
     T_OK(eb_wait(bus, first.str, 20000));
     ASSERT_STR_EQ("a1 b1 b1 ", trace.text);
-    P_EQ(0, t_failures(eb_bus_store(bus), first.str, -1, NULL, 0));
+    T_EQ(0, t_failures(eb_bus_store(bus), first.str, -1, NULL, 0));
     T_OK(t_settle(bus));
     T_STATUS(EB_PENDING, bus, other);
     T_OK(sub(bus, "*", &p[2]));
     T_OK(eb_wait(bus, other.str, 20000));
     ASSERT_STR_EQ("a1 b1 b1 c1 ", trace.text);
-    P_EQ(1, said(&heard));
-    P_EQ(0, t_log_attempts(&heard));
+    T_EQ(1, said(&heard));
+    T_EQ(0, t_log_attempts(&heard));
     eb_destroy(bus);
     PASS();
 }
@@ -792,19 +792,19 @@ TEST what_is_found_on_disk_stays_pending_and_is_logged_once(int on_unmatched)
         T_OK(eb_start(bus));
         T_OK(t_settle(bus));
         stats = t_stats(bus);
-        P_EQ(N, stats.pending);
-        P_EQ(0, stats.done + stats.dlq + stats.processing);
-        P_EQ(1, said(&heard)); /* not once for each event */
+        T_EQ(N, stats.pending);
+        T_EQ(0, stats.done + stats.dlq + stats.processing);
+        T_EQ(1, said(&heard)); /* not once for each event */
     }
-    P_EQ(0, t_log_attempts(&heard));
+    T_EQ(0, t_log_attempts(&heard));
     T_OK(sub(bus, "type.7", &p[0]));
     T_OK(t_settle(bus));
     ASSERT_STR_EQ("a1 ", trace.text);
     T_OK(sub(bus, "*", &p[1]));
     T_OK(t_settle(bus));
-    P_EQ(N, trace.calls);
+    T_EQ(N, trace.calls);
     T_ROWS(N, path, "status = 'done' AND retry_count = 0");
-    P_EQ(1, said(&heard));
+    T_EQ(1, said(&heard));
     eb_destroy(bus);
     PASS();
 }
@@ -821,7 +821,7 @@ TEST retried_dead_letter_that_nobody_matches_stays_pending(int on_unmatched)
     T_OK(eb_dlq_retry(eb_bus_store(bus), id.str, NULL));
     T_OK(t_settle(bus));
     T_STATUS(EB_PENDING, bus, id);
-    P_EQ(0, t_failures(eb_bus_store(bus), id.str, -1, NULL, 0));
+    T_EQ(0, t_failures(eb_bus_store(bus), id.str, -1, NULL, 0));
     T_OK(sub(bus, "x", &p[1]));
     T_OK(eb_wait(bus, id.str, 20000));
     ASSERT_STR_EQ("a1 b1 ", trace.text);
@@ -959,15 +959,15 @@ TEST unsubscribe_waits_for_a_call_that_another_thread_pumps(void)
     leaver = p_go(unsubscribes, bus);
     P_EVENTUALLY(sub_rows(path) == 0); /* now it only waits for the call */
     p_nap(50);                         /* time for a wrong one to return */
-    P_EQ(0, p_get(&race.ended));
+    T_EQ(0, p_get(&race.ended));
     p_set(&race.release, 1);
     p_join(leaver);
     p_join(pumper);
-    P_EQ(EB_OK, race.result[0]);
-    P_EQ(1, p_get(&race.saw)); /* the handler had returned before eb_unsubscribe did */
+    T_EQ(EB_OK, race.result[0]);
+    T_EQ(1, p_get(&race.saw)); /* the handler had returned before eb_unsubscribe did */
     t_post(bus, "x", NULL);
     T_OK(eb_pump(bus, EB_NONE, NULL));
-    P_EQ(1, p_get(&race.inside));
+    T_EQ(1, p_get(&race.inside));
     T_ROWS(2, path, "status = 'done'");
     eb_destroy(bus);
     PASS();
@@ -1004,13 +1004,13 @@ TEST two_running_handlers_may_unsubscribe_each_other(void)
         t_post(bus, "x", "1");
         t_post(bus, "x", "2");
         T_OK(t_settle(bus));
-        P_EQ(EB_OK, race.result[0]);
-        P_EQ(EB_OK, race.result[1]);
-        P_EQ(3, trace.calls);
+        T_EQ(EB_OK, race.result[0]);
+        T_EQ(EB_OK, race.result[1]);
+        T_EQ(3, trace.calls);
         ASSERT(strstr(trace.text, "a1 ") && strstr(trace.text, "a2 ") && strstr(trace.text, "b2 "));
         T_OK(eb_publish(bus, "x", "3", NULL)); /* nobody's any more */
-        P_EQ(3, trace.calls);
-        P_EQ(0, sub_rows(path));
+        T_EQ(3, trace.calls);
+        T_EQ(0, sub_rows(path));
         T_ROWS(3, path, "status = 'done' AND retry_count = 0");
         eb_destroy(bus);
     }
@@ -1058,14 +1058,14 @@ TEST rest_of_a_batch_goes_back_untried(void)
     T_OK(eb_send(bus, m, BATCH_EVENTS, NULL));
     T_OK(eb_start(bus));
     T_OK(eb_pump(bus, EB_NONE, NULL));
-    P_EQ(BATCH_LEAVES_AT, batch.calls);
-    P_EQ(1, batch.left);
+    T_EQ(BATCH_LEAVES_AT, batch.calls);
+    T_EQ(1, batch.left);
     T_ROWS(BATCH_LEAVES_AT, path, "status = 'done'");
     T_ROWS(BATCH_EVENTS - BATCH_LEAVES_AT, path, "status = 'pending' AND retry_count = 0");
     t_subscribe(bus, "*", t_watch, &seen);
     T_OK(eb_pump(bus, EB_NONE, NULL));
-    P_EQ(BATCH_EVENTS - BATCH_LEAVES_AT, seen.calls);
-    P_EQ(1, seen.attempt);
+    T_EQ(BATCH_EVENTS - BATCH_LEAVES_AT, seen.calls);
+    T_EQ(1, seen.attempt);
     T_ROWS(BATCH_EVENTS, path, "status = 'done' AND retry_count = 0");
     eb_destroy(bus);
     PASS();

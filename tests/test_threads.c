@@ -32,7 +32,7 @@ TEST four_workers_run_four_handlers_at_once(void)
     bus = t_run_with(&o, "*", meets, NULL);
     for (i = 0; i < 4; i++) t_post(bus, "x", NULL);
     T_OK(eb_drain(bus, 2 * P_LONG_MS));
-    P_EQ(4, crowd.met);
+    T_EQ(4, crowd.met);
     eb_destroy(bus);
     T_ROWS(4, path, "status = 'done' AND retry_count = 0");
     PASS();
@@ -66,7 +66,7 @@ TEST never_more_handlers_than_workers(int workers)
     for (i = 0; i < 40; i++) t_post(bus, "x", NULL);
     T_OK(t_settle(bus));
     eb_destroy(bus);
-    P_EQ(80, crowd.calls);
+    T_EQ(80, crowd.calls);
     P_WITHIN(1, workers ? workers : 1, crowd.most);
     PASS();
 }
@@ -120,7 +120,7 @@ TEST timed_out_handler_is_left_behind_and_its_late_answer_is_stale(void)
     memset(&seen, 0, sizeof seen);
     o.workers = 1;
     bus = t_open(&o);
-    P_EQ(0, lost(bus));
+    T_EQ(0, lost(bus));
     T_OK(eb_subscribe(bus, "hang", hangs_first, NULL, &s, NULL));
     t_subscribe(bus, "next", t_watch, &seen);
     T_OK(eb_start(bus));
@@ -128,13 +128,13 @@ TEST timed_out_handler_is_left_behind_and_its_late_answer_is_stale(void)
     t_post(bus, "next", NULL);
     P_EVENTUALLY(p_get(&seen.calls) == 1); /* with the only worker lost */
     P_EVENTUALLY(p_get(&hang.asked));
-    P_EQ(1, p_get(&hang.cancelled));
-    P_EQ(EB_ERR_STALE, p_get(&hang.extend));
+    T_EQ(1, p_get(&hang.cancelled));
+    T_EQ(EB_ERR_STALE, p_get(&hang.extend));
     P_EVENTUALLY(t_status(eb_bus_store(bus), id.str) == EB_DONE); /* by the second attempt */
-    P_EQ(0, p_get(&hang.returned));
-    P_EQ(2, p_get(&hang.calls));
-    P_EQ(1, lost(bus));
-    P_EQ(1, t_failures(eb_bus_store(bus), id.str, 0, errors, sizeof errors));
+    T_EQ(0, p_get(&hang.returned));
+    T_EQ(2, p_get(&hang.calls));
+    T_EQ(1, lost(bus));
+    T_EQ(1, t_failures(eb_bus_store(bus), id.str, 0, errors, sizeof errors));
     ASSERT(errors[0]);
 
     p_set(&hang.release, 1);
@@ -144,11 +144,11 @@ TEST timed_out_handler_is_left_behind_and_its_late_answer_is_stale(void)
     T_FAILED(1, bus, id, 0, errors);
     stats = t_stats(bus);
     ASSERT(stats.stale >= 1);
-    P_EQ(2, stats.done);
-    P_EQ(0, stats.dlq);
+    T_EQ(2, stats.done);
+    T_EQ(0, stats.dlq);
     T_OK(eb_publish(bus, "next", NULL, NULL));
     T_OK(t_settle(bus));
-    P_EQ(2, p_get(&hang.calls));
+    T_EQ(2, p_get(&hang.calls));
     eb_destroy(bus);
     P_EVENTUALLY(p_threads() <= threads);
     PASS();
@@ -173,11 +173,11 @@ TEST extended_handler_is_not_given_up(void)
     T_OK(eb_subscribe(bus, "x", extends, NULL, &s, NULL));
     T_OK(eb_start(bus));
     T_OK(eb_publish(bus, "x", NULL, &id));
-    P_EQ(1, hang.calls);
-    P_EQ(EB_OK, hang.extend);
-    P_EQ(0, hang.cancelled);
-    P_EQ(0, t_failures(eb_bus_store(bus), id.str, 0, NULL, 0));
-    P_EQ(0, lost(bus));
+    T_EQ(1, hang.calls);
+    T_EQ(EB_OK, hang.extend);
+    T_EQ(0, hang.cancelled);
+    T_EQ(0, t_failures(eb_bus_store(bus), id.str, 0, NULL, 0));
+    T_EQ(0, lost(bus));
     eb_destroy(bus);
     PASS();
 }
@@ -223,9 +223,9 @@ TEST after_sixteen_lost_workers_the_subscription_is_paused_and_the_others_go_on(
     P_EVENTUALLY(lost(bus) == 16);
     P_EVENTUALLY(log_level(EB_LOG_ERROR) > 0);
     for (i = 0; i < 5; i++) T_OK(eb_publish(bus, "fine", NULL, NULL));
-    P_EQ(5, p_get(&seen.calls));
-    P_EQ(16, lost(bus));
-    P_EQ(16, p_get(&hang.calls)); /* a seventeenth would have taken the only worker */
+    T_EQ(5, p_get(&seen.calls));
+    T_EQ(16, lost(bus));
+    T_EQ(16, p_get(&hang.calls)); /* a seventeenth would have taken the only worker */
     T_ROWS(16, path, "type = 'hang' AND status = 'dlq' AND retry_count = 1");
 
     p_set(&hang.release, 1);
@@ -268,35 +268,35 @@ TEST lost_workers_and_paused_subscriptions_stand_in_the_file(void)
     t_subscribe(bus, "fine", t_succeeds, NULL);
     T_OK(eb_store_open(&store, &o));
     T_OK(eb_start(bus));
-    P_EQ(0, figure(store, 0));
-    P_EQ(0, figure(store, 1));
+    T_EQ(0, figure(store, 0));
+    T_EQ(0, figure(store, 1));
     t_post(bus, "hang.1", NULL); /* the first one is seen already */
     P_EVENTUALLY(figure(store, 0) == 1);
-    P_EQ(0, figure(store, 1));
+    T_EQ(0, figure(store, 1));
     for (i = 1; i < EB_LOST_MAX + 4; i++) t_post(bus, "hang.2", NULL);
     P_EVENTUALLY(figure(store, 1) == 1);
     P_EVENTUALLY(lost(bus) >= EB_LOST_MAX && lost(bus) == p_get(&hang.calls));
     P_EVENTUALLY(figure(store, 0) == lost(bus));
-    P_EQ(lost(bus), t_sql_int(path, "SELECT lost_workers FROM nodes"));
-    P_EQ(1, t_sql_int(path, "SELECT paused FROM subscriptions WHERE event_type = 'hang.*'"));
-    P_EQ(0, t_sql_int(path, "SELECT paused FROM subscriptions WHERE event_type = 'fine'"));
+    T_EQ(lost(bus), t_sql_int(path, "SELECT lost_workers FROM nodes"));
+    T_EQ(1, t_sql_int(path, "SELECT paused FROM subscriptions WHERE event_type = 'hang.*'"));
+    T_EQ(0, t_sql_int(path, "SELECT paused FROM subscriptions WHERE event_type = 'fine'"));
 
     p_set(&hang.release, 1);
     P_EVENTUALLY(figure(store, 0) == 0);
     P_EVENTUALLY(figure(store, 1) == 0);
-    P_EQ(0, t_sql_int(path, "SELECT lost_workers FROM nodes"));
-    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM subscriptions WHERE paused"));
-    P_EQ(0, lost(bus));
+    T_EQ(0, t_sql_int(path, "SELECT lost_workers FROM nodes"));
+    T_EQ(0, t_sql_int(path, "SELECT count(*) FROM subscriptions WHERE paused"));
+    T_EQ(0, lost(bus));
     T_OK(t_settle(bus)); /* those that waited have run */
-    P_EQ(EB_LOST_MAX + 4, p_get(&hang.calls));
+    T_EQ(EB_LOST_MAX + 4, p_get(&hang.calls));
 
     memset(&hang, 0, sizeof hang); /* and again, until the end */
     t_post(bus, "hang.3", NULL);
     P_EVENTUALLY(figure(store, 0) == 1);
     p_set(&hang.release, 1);
     T_OK(eb_shutdown(bus));
-    P_EQ(0, t_sql_int(path, "SELECT count(*) FROM nodes"));
-    P_EQ(0, figure(store, 0));
+    T_EQ(0, t_sql_int(path, "SELECT count(*) FROM nodes"));
+    T_EQ(0, figure(store, 0));
     eb_store_close(store);
     eb_destroy(bus);
     PASS();
@@ -324,7 +324,7 @@ TEST shutdown_returns_in_time_beside_a_lost_worker(void)
     T_IS(EB_ERR_TIMEOUT, eb_shutdown(bus));
     eb_destroy(bus);
     P_WITHIN(0, 600 + P_SLACK_MS, p_ms() - begin);
-    P_EQ(0, p_get(&hang.returned));
+    T_EQ(0, p_get(&hang.returned));
     p_set(&hang.release, 1);
     P_EVENTUALLY(p_get(&hang.returned));
     P_EVENTUALLY(p_threads() <= threads);
@@ -401,18 +401,18 @@ TEST every_event_of_eight_publishers_is_handled_exactly_once(void)
     o.workers = 2;
     bus = t_run_with(&o, "*", ticks_off, NULL);
     start_jobs(thread, PUBLISHERS, posts, bus);
-    P_EQ(0, join_jobs(thread, PUBLISHERS));
+    T_EQ(0, join_jobs(thread, PUBLISHERS));
     T_OK(eb_drain(bus, P_LONG_MS));
     for (i = 0; i < PUBLISHERS * EACH; i++) wrong += p_get(&handled[i]) != 1;
-    P_EQ(0, wrong);
+    T_EQ(0, wrong);
     stats = t_stats(bus);
-    P_EQ(PUBLISHERS * EACH, stats.done);
-    P_EQ(0, stats.pending + stats.processing + stats.dlq);
-    P_EQ(PUBLISHERS * EACH, stats.published);
-    P_EQ(PUBLISHERS * EACH, stats.delivered);
+    T_EQ(PUBLISHERS * EACH, stats.done);
+    T_EQ(0, stats.pending + stats.processing + stats.dlq);
+    T_EQ(PUBLISHERS * EACH, stats.published);
+    T_EQ(PUBLISHERS * EACH, stats.delivered);
     eb_destroy(bus);
     T_ROWS(PUBLISHERS * EACH, path, "status = 'done' AND retry_count = 0");
-    P_EQ(PUBLISHERS * EACH, t_sql_int(path, "SELECT count(DISTINCT seq) FROM events"));
+    T_EQ(PUBLISHERS * EACH, t_sql_int(path, "SELECT count(DISTINCT seq) FROM events"));
     PASS();
 }
 
@@ -431,11 +431,11 @@ TEST drain_beside_posters_ends_with_nothing_left(void)
         eb_result rc = eb_drain(bus, i & 1 ? P_LONG_MS : 1);
         ASSERT(rc == EB_OK || (rc == EB_ERR_TIMEOUT && !(i & 1)));
     }
-    P_EQ(0, join_jobs(thread, 4));
+    T_EQ(0, join_jobs(thread, 4));
     T_OK(eb_drain(bus, P_LONG_MS));
     T_OK(eb_drain(bus, 0));
     for (i = 0; i < 4 * EACH; i++) sum += p_get(&handled[i]);
-    P_EQ(4 * EACH, sum);
+    T_EQ(4 * EACH, sum);
     T_ROWS(4 * EACH, path, "status = 'done'"); /* drained means committed */
     eb_destroy(bus);
     PASS();
@@ -480,7 +480,7 @@ TEST eight_threads_publish_and_each_waits_for_its_own_event(int workers)
     t_subscribe(bus, "bad", fails, NULL);
     T_OK(eb_start(bus));
     start_jobs(thread, PUBLISHERS, publishes, bus);
-    P_EQ(0, join_jobs(thread, PUBLISHERS));
+    T_EQ(0, join_jobs(thread, PUBLISHERS));
     eb_destroy(bus);
     T_ROWS(PUBLISHERS * 36, path, "status = 'done' AND retry_count = 0");
     T_ROWS(PUBLISHERS * 4, path, "status = 'dlq' AND retry_count = 2");
@@ -596,17 +596,17 @@ TEST everything_at_once_loses_nothing(void)
         jobs[i].index = i;
         thread[i] = p_go(part[i], &jobs[i]);
     }
-    P_EQ(0, join_jobs(thread, PARTS));
-    P_EQ(4, p_get(&mess_done));
+    T_EQ(0, join_jobs(thread, PARTS));
+    T_EQ(4, p_get(&mess_done));
     for (i = 0; i < PARTS; i++) posted += jobs[i].good;
     T_OK(eb_drain(bus, P_LONG_MS));
     stats = t_stats(bus);
-    P_EQ(0, stats.pending);
-    P_EQ(0, stats.processing);
-    P_EQ(posted, stats.done + stats.dlq);
+    T_EQ(0, stats.pending);
+    T_EQ(0, stats.processing);
+    T_EQ(posted, stats.done + stats.dlq);
     ASSERT(stats.dlq > 0 && stats.done > 0);
     eb_destroy(bus);
-    P_EQ(posted, t_stored(path));
+    T_EQ(posted, t_stored(path));
     T_ROWS(posted, path, "status = 'done' OR (status = 'dlq' AND retry_count = 2)");
     T_ROWS(0, path, "(CAST(payload AS INTEGER) % 7 = 0) <> (status = 'dlq')");
     ASSERT_STR_EQ("ok", t_sql_text(path, "PRAGMA integrity_check", buf, sizeof buf));
@@ -635,9 +635,9 @@ TEST unsubscribe_waits_for_the_running_call(void)
     t_post(bus, "x", NULL);
     P_EVENTUALLY(p_get(&hang.calls));
     T_OK(eb_unsubscribe(bus, sub.str));
-    P_EQ(1, p_get(&hang.returned));
+    T_EQ(1, p_get(&hang.returned));
     T_OK(eb_publish(bus, "x", NULL, NULL)); /* nobody's any more */
-    P_EQ(1, p_get(&hang.calls));
+    T_EQ(1, p_get(&hang.calls));
     T_IS(EB_ERR_NOT_FOUND, eb_unsubscribe(bus, sub.str));
     eb_destroy(bus);
     PASS();
@@ -662,11 +662,11 @@ TEST unsubscribe_gives_up_waiting_but_no_new_call_begins(void)
     T_IS(EB_ERR_TIMEOUT, eb_unsubscribe(bus, sub.str));
     P_WITHIN(190, 200 + P_SLACK_MS, p_ms() - begin);
     T_OK(eb_publish(bus, "x", NULL, NULL));
-    P_EQ(1, p_get(&hang.calls));
+    T_EQ(1, p_get(&hang.calls));
     p_set(&hang.release, 1);
     T_OK(t_settle(bus)); /* the call that ran all the time counts */
     eb_destroy(bus);
-    P_EQ(1, p_get(&hang.calls));
+    T_EQ(1, p_get(&hang.calls));
     T_ROWS(2, path, "status = 'done' AND retry_count = 0");
     PASS();
 }
@@ -703,12 +703,12 @@ TEST two_handlers_that_unsubscribe_each_other_do_not_deadlock(void)
         t_post(bus, "a", NULL);
         t_post(bus, "b", NULL);
         T_OK(t_settle(bus));
-        P_EQ(EB_OK, p_get(&duel.result[0]));
-        P_EQ(EB_OK, p_get(&duel.result[1]));
+        T_EQ(EB_OK, p_get(&duel.result[0]));
+        T_EQ(EB_OK, p_get(&duel.result[1]));
         T_OK(eb_publish(bus, "a", NULL, NULL));
         T_OK(eb_publish(bus, "b", NULL, NULL));
-        P_EQ(1, p_get(&duel.calls[0]));
-        P_EQ(1, p_get(&duel.calls[1]));
+        T_EQ(1, p_get(&duel.calls[0]));
+        T_EQ(1, p_get(&duel.calls[1]));
         eb_destroy(bus);
     }
     PASS();
@@ -730,9 +730,9 @@ TEST handler_may_unsubscribe_itself(void)
     T_OK(eb_subscribe(bus, "x", leaves, &sub, NULL, &sub));
     T_OK(eb_start(bus));
     T_OK(eb_publish(bus, "x", NULL, NULL));
-    P_EQ(EB_OK, hang.late);
+    T_EQ(EB_OK, hang.late);
     T_OK(eb_publish(bus, "x", NULL, NULL));
-    P_EQ(1, hang.calls);
+    T_EQ(1, hang.calls);
     eb_destroy(bus);
     PASS();
 }
@@ -765,8 +765,8 @@ TEST eight_threads_open_a_new_file_at_once(void)
         t_copy(shared_path, sizeof shared_path, t_path("open"));
         p_set(&gate, 0);
         start_jobs(thread, PUBLISHERS, opens, NULL);
-        P_EQ(0, join_jobs(thread, PUBLISHERS));
-        P_EQ(PUBLISHERS, t_sql_int(shared_path, "SELECT count(DISTINCT seq) FROM events"));
+        T_EQ(0, join_jobs(thread, PUBLISHERS));
+        T_EQ(PUBLISHERS, t_sql_int(shared_path, "SELECT count(DISTINCT seq) FROM events"));
         T_ROWS(PUBLISHERS, shared_path, "status = 'pending'");
         ASSERT_STR_EQ("ok", t_sql_text(shared_path, "PRAGMA integrity_check", buf, sizeof buf));
     }
