@@ -1406,6 +1406,7 @@ EBI_FN void ebi_text_json(ebi_text_out *out, const char *text, size_t n)
     const unsigned char *s = (const unsigned char *)text;
     char escape[7] = "\\u00";
     size_t i, step;
+    EB_ASSERT(out->buf || out->cap == 0);
     ebi_text_put(out, "\"", 1);
     for (i = 0; i < n; i += step ? step : 1) {
         step = ebi_utf8_len(s + i, n - i);
@@ -1554,6 +1555,7 @@ EBI_FN int ebi_json_digits(ebi_json *j)
 
 EBI_FN int ebi_json_number(ebi_json *j)
 {
+    EB_ASSERT(j->at < j->n);
     if (j->s[j->at] == '-') j->at++;
     if (j->at < j->n && j->s[j->at] == '0') j->at++;
     else if (!ebi_json_digits(j)) return 0;
@@ -1620,6 +1622,7 @@ EBI_FN int ebi_json_value(ebi_json *j)
         }
         while (depth > 0 && ebi_json_is(j, close[depth - 1])) depth--; /* a value just ended */
         if (depth == 0) return ebi_json_end(j);
+    EB_ASSERT(depth <= EBI_DEPTH_MAX);
         if (!ebi_json_is(j, ','))
             return ebi_json_wrong(j, j->at,
                                   j->at < j->n ? "a comma or the closing bracket is expected"
@@ -1658,6 +1661,7 @@ EBI_FN void ebi_json_init(ebi_json *j, const char *text, size_t n)
 
 EBI_FN void ebi_time_digits(char *out, int width, int64_t value)
 {
+    EB_ASSERT(width > 0 && value >= 0);
     while (width-- > 0) {
         out[width] = (char)('0' + (int)(value % 10));
         value /= 10;
@@ -1753,6 +1757,7 @@ EBI_FN uint64_t ebi_id_permute(const uint64_t key[2], uint64_t value)
 {
     uint64_t left = (value >> 31) & EBI_HALF, right = value & EBI_HALF, next;
     int round;
+    EB_ASSERT(value >> 62 == 0);
     for (round = 0; round < 6; round++) {
         next = left ^ ebi_id_round(right, ebi_id_key(key, round));
         left = right;
@@ -1765,6 +1770,7 @@ EBI_FN uint64_t ebi_id_unpermute(const uint64_t key[2], uint64_t value)
 {
     uint64_t left = (value >> 31) & EBI_HALF, right = value & EBI_HALF, prev;
     int round;
+    EB_ASSERT(value >> 62 == 0);
     for (round = 5; round >= 0; round--) {
         prev = right ^ ebi_id_round(left, ebi_id_key(key, round));
         right = left;
@@ -1798,6 +1804,7 @@ EBI_FN void ebi_id_random(eb_id *id)
 EBI_FN void ebi_id_make(const uint64_t key[2], int64_t seq, eb_id *id)
 {
     uint64_t bits;
+    EB_ASSERT(seq > 0 && seq <= EBI_SEQ_MAX);
     sqlite3_randomness((int)sizeof bits, &bits);
     ebi_id_format(bits, ebi_id_permute(key, (uint64_t)seq), id);
 }
@@ -2478,6 +2485,7 @@ EBI_FN void ebi_log(const eb_store *store, eb_log_entry *e)
 {
     const eb_store *outer = ebi_log_speaker;
     char text[sizeof ebi_error_text]; /* of the call that speaks: a call of the logger's may fail */
+    EB_ASSERT(e->message && store->logger.func);
     memcpy(text, ebi_error_text, sizeof text);
     if (e->error == ebi_error_text) e->error = text;
     e->time_ms = ebi_now_ms(store);
@@ -2506,6 +2514,7 @@ EBI_FN void ebi_log_later(eb_store *store, int level, const char *message, const
 {
     va_list args;
     ebi_note *note = &store->notes[store->note_count];
+    EBI_HELD(store);
     if (store->note_count == EBI_NOTES) return;
     store->note_count++;
     note->level = level;
@@ -2704,6 +2713,7 @@ EBI_FN eb_result ebi_db_level(ebi_db *db, int level)
     int code;
     EB_ASSERT(level >= EB_DURABLE_FULL && level <= EB_DURABLE_OFF);
     if (db->level == level) return EB_OK;
+    EB_ASSERT(db->handle && sqlite3_get_autocommit(db->handle));
     if (db->levels_seen & (1 << level)) { /* it works here: every ack and publish may switch */
         code = ebi_db_exec(db, set[level]);
         if (code != SQLITE_OK) rc = ebi_db_error(db, code, set[level]);
@@ -2726,6 +2736,7 @@ EBI_FN int ebi_db_rollback(eb_store *store, ebi_db *db)
 EBI_FN int ebi_db_moved(const ebi_db *db)
 {
     int moved = 0;
+    EB_ASSERT(db->handle);
     if (sqlite3_file_control(db->handle, "main", SQLITE_FCNTL_HAS_MOVED, &moved) != SQLITE_OK)
         return 0;
     return moved;
@@ -2736,6 +2747,7 @@ EBI_FN int64_t ebi_db_wal_bytes(ebi_db *db)
 {
     sqlite3_file *file = NULL;
     sqlite3_int64 size = 0;
+    EB_ASSERT(db->handle);
     sqlite3_file_control(db->handle, "main", SQLITE_FCNTL_JOURNAL_POINTER, &file);
     if (!file || !file->pMethods || file->pMethods->xFileSize(file, &size) != SQLITE_OK) return 0;
     return size;
@@ -2833,6 +2845,7 @@ EBI_FN int ebi_db_connect(eb_store *store, ebi_db *db, int flags)
     const char *at;
     char *uri, *out;
     int rc;
+    EB_ASSERT(!store->frozen || (store->file && !store->in_memory));
     flags |= SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
     if (!store->frozen) /* the place may not be found by a relative path later */
         return sqlite3_open_v2(store->file && strncmp(store->path, "file:", 5) != 0 ? store->file
@@ -2905,6 +2918,7 @@ EBI_FN eb_result ebi_db_wal(eb_store *store, ebi_db *db)
     int64_t start = ebi_mono_ms(store);
     eb_result rc;
     if (store->in_memory) return EB_OK;
+    EB_ASSERT(sqlite3_get_autocommit(db->handle));
     for (;;) {
         rc = ebi_db_pragma(db, "journal_mode", "WAL", "wal");
         if (rc != EB_ERR_BUSY || ebi_mono_ms(store) - start >= store->busy_timeout_ms) break;
@@ -3431,6 +3445,7 @@ EBI_FN eb_result ebi_schema_whole(eb_store *store, ebi_db *db)
 EBI_FN eb_result ebi_schema_old_wal(ebi_db *db)
 {
     int rc;
+    EB_ASSERT(sqlite3_get_autocommit(db->handle));
     if (ebi_db_wal_bytes(db) == 0) return EB_OK;
     sqlite3_busy_handler(db->handle, NULL, NULL);
     rc = sqlite3_wal_checkpoint_v2(db->handle, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL);
@@ -3644,6 +3659,7 @@ EBI_FN eb_result ebi_store_freeze(eb_store *store)
     size_t n = strlen(store->file) + 5;
     char *wal = (char *)ebi_alloc(&store->allocator, n);
     int used = 1;
+    EB_ASSERT(!store->in_memory && !store->frozen);
     if (!wal) return ebi_error(EB_ERR_NOMEM, "out of memory");
     snprintf(wal, n, "%s-wal", store->file);
     vfs->xAccess(vfs, wal, SQLITE_ACCESS_EXISTS, &used);
@@ -3670,6 +3686,7 @@ EBI_FN eb_result ebi_store_known(eb_store *store)
 EBI_FN eb_result ebi_store_init(eb_store *store, const eb_options *o, int create)
 {
     eb_result rc;
+    EB_ASSERT(store->hooks && store->logger.func && !store->writer.handle);
     store->pid = ebi_platform_pid();
     store->clock = o->clock;
     if (!store->durability) store->durability = EB_DURABLE_FULL;
@@ -3692,6 +3709,7 @@ EBI_FN eb_result ebi_store_init(eb_store *store, const eb_options *o, int create
 
 EBI_FN void ebi_store_fini(eb_store *store)
 {
+    EB_ASSERT(!store->leading && !store->queue_head && !store->held);
     ebi_db_close(&store->reader);
     ebi_db_close(&store->writer);
     ebi_db_close(&store->old_owner);
@@ -3756,6 +3774,7 @@ EBI_FN void ebi_req_init(ebi_req *r, eb_result (*func)(eb_store *, void *),
 /* A failed member of a transaction: remembers the text for the thread that waits. */
 EBI_FN void ebi_req_end(ebi_req *r, eb_result rc)
 {
+    EB_ASSERT(r->state != EBI_REQ_DONE || rc < 0);
     r->rc = rc;
     if (rc < 0) memcpy(r->error, ebi_error_text, sizeof r->error);
 }
@@ -3767,6 +3786,8 @@ EBI_FN void ebi_req_end(ebi_req *r, eb_result rc)
 EBI_FN int ebi_writer_not_written(eb_store *store, int code)
 {
     sqlite3_file *file = NULL;
+    EBI_LEADS(store);
+    EB_ASSERT(code != SQLITE_OK);
     if ((code & 0xFF) == SQLITE_IOERR) return 0;
     if ((code & 0xFF) != SQLITE_FULL) return 1;
     sqlite3_file_control(store->writer.handle, "main", SQLITE_FCNTL_FILE_POINTER, &file);
@@ -3779,6 +3800,7 @@ EBI_FN int ebi_writer_not_written(eb_store *store, int code)
 EBI_FN eb_result ebi_writer_error(eb_store *store, int rc, const char *what)
 {
     eb_result result = ebi_db_error(&store->writer, rc, what);
+    EBI_LEADS(store);
     if ((rc & 0xFF) == SQLITE_IOERR || ((rc & 0xFF) == SQLITE_CORRUPT && rc != EBI_DAMAGED))
         store->must_reopen = 1;
     return result;
@@ -3788,6 +3810,7 @@ EBI_FN eb_result ebi_writer_error(eb_store *store, int rc, const char *what)
 EBI_FN int ebi_step_seq(eb_store *store, int index, int64_t seq)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, index);
+    EBI_LEADS(store);
     if (!s) return ebi_db_code(&store->writer);
     sqlite3_bind_int64(s, 1, seq);
     return ebi_db_step(s);
@@ -3801,6 +3824,7 @@ EBI_FN eb_result ebi_writer_renew(eb_store *store)
     eb_result rc = EB_OK;
     int code;
     EBI_LEADS(store);
+    EB_ASSERT(store->must_reopen || store->must_checkpoint);
     if (store->in_memory) {
         ebi_db_rollback(store, &store->writer);
         store->must_reopen = 0;
@@ -3849,6 +3873,8 @@ EBI_FN eb_result ebi_writer_ready(eb_store *store)
 /* Why no transaction could begin: the wording has to help who looks for the culprit. */
 EBI_FN eb_result ebi_writer_begin_failed(eb_store *store, int code)
 {
+    EBI_LEADS(store);
+    EB_ASSERT(code != SQLITE_OK);
     if ((code & 0xFF) != SQLITE_BUSY) return ebi_writer_error(store, code, "BEGIN");
     return ebi_error(EB_ERR_BUSY, "%s is locked: by another process, or by an open transaction of "
                      "your own on another connection", store->path);
@@ -3870,9 +3896,11 @@ EBI_FN eb_result ebi_writer_transaction(eb_store *store, ebi_req *list, int leve
     if (rc != EB_OK) return rc;
     code = ebi_db_run(store, &store->writer, EBI_SQL_BEGIN);
     if (code != SQLITE_OK) return ebi_writer_begin_failed(store, code);
+    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle) && !store->must_resync);
     if (outcomes) rc = store->hooks->ride(store); /* first: who ended holds nobody up */
     for (r = list; r && rc == EB_OK; r = r->next) {
         EB_ASSERT(!r->once || !r->ran);
+    EB_ASSERT(r->func && r->state != EBI_REQ_DONE);
         r->ran = 1;
         ebi_req_end(r, r->func(store, r->arg));
         /* A refusal before the first write (a full queue, not found) concerns its member only; a
@@ -3903,6 +3931,7 @@ EBI_FN eb_result ebi_writer_one_by_one(eb_store *store, ebi_req *list, int *comm
     ebi_req *r, *rest;
     eb_result rc;
     EBI_LEADS(store);
+    EB_ASSERT(list);
     for (r = list; r; r = rest) {
         rest = r->next;
         if (r->once && r->ran) {
@@ -3985,7 +4014,9 @@ EBI_FN void ebi_writer_fill_wal(eb_store *store)
     sqlite3_int64 size = 0, end = (sqlite3_int64)EBI_WAL_FILL * (store->page_bytes + 24);
     char *zeros;
     EBI_LEADS(store);
+    EB_ASSERT(!store->wal_filled && !store->in_memory);
     store->wal_filled = 1;
+    EB_ASSERT(sqlite3_get_autocommit(store->writer.handle));
     if (ebi_db_run(store, &store->writer, EBI_SQL_BEGIN) != SQLITE_OK) return;
     zeros = (char *)ebi_alloc(&store->allocator, CHUNK);
     sqlite3_file_control(store->writer.handle, "main", SQLITE_FCNTL_JOURNAL_POINTER, &file);
@@ -4072,6 +4103,8 @@ EBI_FN void ebi_writer_gather(eb_store *store, ebi_req *own, int *level, int64_t
 {
     ebi_req *r, *last = own;
     EBI_HELD(store);
+    EBI_LEADS(store);
+    EB_ASSERT(own->func && !own->next && own->state == EBI_REQ_LEAD);
     *level = own->level;
     *until_us = own->until_us;
     while ((r = store->queue_head) != NULL && r->func && !r->queue_us) {
@@ -4092,6 +4125,8 @@ EBI_FN ebi_req *ebi_writer_requeue(eb_store *store, ebi_req *own)
     ebi_req *r, *rest, *back = NULL, **back_at = &back, *ended = NULL, **ended_at = &ended;
     int64_t now_us = ebi_mono_us(store);
     EBI_HELD(store);
+    EBI_LEADS(store);
+    EB_ASSERT((store->queue_head == NULL) == (store->queue_tail == NULL));
     for (r = own; r; r = rest) {
         rest = r->next;
         r->next = NULL;
@@ -4162,6 +4197,7 @@ EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
     }
     for (r = list; r; r = rest) { /* a member may be gone once the lock is */
         rest = r->next;
+    EB_ASSERT(r->state != EBI_REQ_DONE);
         if (r->after) r->after(store, r->arg, r->rc);
         r->state = EBI_REQ_DONE;
         if (r != own) ebi_cond_signal(&r->cond);
@@ -4176,11 +4212,13 @@ EBI_FN void ebi_writer_hand_over(eb_store *store)
     ebi_req *r = store->queue_head;
     EBI_HELD(store);
     EBI_LEADS(store);
+    EB_ASSERT((store->queue_head == NULL) == (store->queue_tail == NULL));
     if (!r) {
         store->leading = 0;
         return;
     }
     store->queue_head = r->next;
+    EB_ASSERT(r->state == EBI_REQ_QUEUED && r->waits);
     if (!r->next) store->queue_tail = NULL;
     r->next = NULL;
     r->state = EBI_REQ_LEAD;
@@ -4192,6 +4230,7 @@ EBI_FN void ebi_writer_unqueue(eb_store *store, ebi_req *r)
 {
     ebi_req **at = &store->queue_head, *previous = NULL;
     EBI_HELD(store);
+    EB_ASSERT(r->state == EBI_REQ_QUEUED && store->queue_head);
     while (*at != r) {
         previous = *at;
         at = &previous->next;
@@ -4206,6 +4245,7 @@ EBI_FN void ebi_writer_join(eb_store *store, ebi_req *r)
 {
     int64_t left_us = -1;
     EBI_HELD(store);
+    EB_ASSERT(r->state == EBI_REQ_QUEUED && !r->next);
     if (!store->leading) {
         store->leading = 1;
         store->leader = ebi_thread_self();
@@ -4245,6 +4285,7 @@ EBI_FN eb_result ebi_writer_commit(eb_store *store, ebi_req *r)
         wake = store->hooks->wake(store);
     }
     notes = store->note_count;
+    EB_ASSERT(r->state == EBI_REQ_DONE);
     ebi_store_unlock(store);
     if (wake) ebi_cond_signal(wake); /* only now: a worker that wakes up finds the lock free */
     if (r->waits) ebi_cond_fini(&r->cond);
@@ -4304,6 +4345,7 @@ EBI_FN eb_result ebi_reader_enter(eb_store *store, ebi_db **db)
     if (!store->bus || store->in_memory) {
         ebi_writer_enter(store);
         *db = &store->writer;
+    EBI_LEADS(store);
         if (store->closed) return ebi_error(EB_ERR_SHUTDOWN, "the bus is closed");
         return store->must_reopen ? ebi_writer_ready(store) : EB_OK;
     }
@@ -4315,6 +4357,7 @@ EBI_FN eb_result ebi_reader_enter(eb_store *store, ebi_db **db)
 }
 EBI_FN void ebi_reader_leave(eb_store *store, ebi_db *db)
 {
+    EB_ASSERT(db == &store->writer || db == &store->reader);
     if (db == &store->writer) ebi_writer_leave(store);
     else ebi_mutex_unlock(&store->read_lock);
 }
@@ -4434,6 +4477,7 @@ EBI_FN ebi_entry *ebi_entry_new(eb_store *store, const eb_message *m, size_t pay
     ebi_entry *e = (ebi_entry *)ebi_alloc(&store->allocator, size);
     char *at;
     if (!e) return NULL;
+    EB_ASSERT(m->type && payload_len <= size);
     memset(e, 0, sizeof *e);
     e->refs = 1;
     e->bytes = size;
@@ -4446,6 +4490,7 @@ EBI_FN ebi_entry *ebi_entry_new(eb_store *store, const eb_message *m, size_t pay
     ebi_put(&at, &e->idempotency_key, m->idempotency_key, ebi_len(m->idempotency_key));
     ebi_put(&at, &e->producer, producer, ebi_len(producer));
     ebi_put(&at, &e->errors, errors, ebi_len(errors));
+    EB_ASSERT((size_t)(at - (char *)e) <= size);
     return e;
 }
 
@@ -4460,6 +4505,7 @@ EBI_FN void ebi_entry_drop(eb_store *store, ebi_entry *e)
 
 EBI_FN void ebi_list_push(ebi_list *list, ebi_entry *e)
 {
+    EB_ASSERT((list->head == NULL) == (list->last == NULL));
     e->next = NULL;
     if (list->last) list->last->next = e;
     else list->head = e;
@@ -4469,6 +4515,7 @@ EBI_FN void ebi_list_push(ebi_list *list, ebi_entry *e)
 }
 EBI_FN void ebi_list_push_front(ebi_list *list, ebi_entry *e)
 {
+    EB_ASSERT((list->head == NULL) == (list->last == NULL));
     e->next = list->head;
     list->head = e;
     if (!list->last) list->last = e;
@@ -4478,6 +4525,7 @@ EBI_FN void ebi_list_push_front(ebi_list *list, ebi_entry *e)
 EBI_FN ebi_entry *ebi_list_pop(ebi_list *list)
 {
     ebi_entry *e = list->head;
+    EB_ASSERT(e || (list->count == 0 && list->bytes == 0 && !list->last));
     if (!e) return NULL;
     list->head = e->next;
     if (!e->next) list->last = NULL;
@@ -4494,6 +4542,7 @@ EBI_FN ebi_entry *ebi_list_take(ebi_list *list, ebi_entry *previous)
     ebi_entry *e;
     if (!previous) return ebi_list_pop(list);
     e = previous->next;
+    EB_ASSERT(e && list->count > 1 && list->bytes >= e->bytes);
     previous->next = e->next;
     if (list->last == e) list->last = previous;
     e->next = NULL;
@@ -4505,6 +4554,7 @@ EBI_FN ebi_entry *ebi_list_take(ebi_list *list, ebi_entry *previous)
 /* Moves all of `from` to the end of `to`. */
 EBI_FN void ebi_list_append(ebi_list *to, ebi_list *from)
 {
+    EB_ASSERT((from->head == NULL) == (from->count == 0));
     if (from->head) {
         if (to->last) to->last->next = from->head;
         else to->head = from->head;
@@ -4576,6 +4626,7 @@ EBI_FN int64_t ebi_policy_delay(const ebi_policy *p, int failed)
     uint32_t bits;
     int i;
     EB_ASSERT(failed >= 1);
+    EB_ASSERT(p->schedule_count == 0 || p->schedule_ms);
     if (p->schedule_count > 0) {
         i = failed > p->schedule_count ? p->schedule_count : failed;
         delay = (double)p->schedule_ms[i - 1];
@@ -4600,6 +4651,7 @@ EBI_FN int64_t ebi_policy_delay(const ebi_policy *p, int failed)
         if (p->schedule_count == 0 && delay >= (double)p->max_ms) return p->max_ms;
     }
     if (!(delay < 9.2e18)) return INT64_MAX;
+    EB_ASSERT(delay >= 0);
     return (int64_t)delay;
 }
 
@@ -4639,6 +4691,7 @@ EBI_FN eb_result ebi_policy_resolve(const eb_allocator *a, const eb_retry_policy
     }
     if (p->max_retries) out->max_retries = p->max_retries == EB_NONE ? 0 : p->max_retries;
     if (out->max_retries == INT32_MAX) out->max_retries--;
+    EB_ASSERT(out->max_retries >= 0 && out->max_retries < INT32_MAX);
     if (out->schedule_count == 0) return EB_OK;
     out->schedule_ms = (int64_t *)ebi_alloc(a, (size_t)out->schedule_count * sizeof(int64_t));
     if (!out->schedule_ms) return ebi_error(EB_ERR_NOMEM, "out of memory");
@@ -4709,6 +4762,7 @@ EBI_FN ebi_sub **ebi_subs_chain_id(ebi_subs *subs, const char *id)
 EBI_FN void ebi_subs_index(ebi_subs *subs, ebi_sub *s)
 {
     ebi_sub **at = ebi_subs_chain(subs, s), **id = ebi_subs_chain_id(subs, s->id.str);
+    EB_ASSERT(subs->by_type && (subs->mask & (subs->mask + 1)) == 0);
     s->next_type = *at;
     *at = s;
     s->next_id = *id;
@@ -4721,6 +4775,7 @@ EBI_FN int ebi_subs_reserve(ebi_subs *subs, const eb_allocator *a, size_t count)
     size_t size = subs->by_type ? subs->mask + 1 : 0, wanted = size ? size : 16;
     ebi_sub **table, *s;
     while (wanted < count) wanted *= 2;
+    EB_ASSERT((wanted & (wanted - 1)) == 0 && wanted >= size);
     if (wanted == size) return 1;
     table = (ebi_sub **)ebi_alloc(a, 2 * wanted * sizeof *table);
     if (!table) return 0;
@@ -4742,6 +4797,7 @@ EBI_FN void ebi_subs_classify(ebi_sub *s)
     s->kind = !star ? EBI_SUB_TYPE : star[1] ? EBI_SUB_GLOB : EBI_SUB_PREFIX;
     s->length = s->kind == EBI_SUB_PREFIX ? n - 1 : n;
     s->hash = ebi_hash(s->pattern, s->length) + (s->kind == EBI_SUB_PREFIX);
+    EB_ASSERT(s->length <= EBI_TYPE_MAX);
 }
 
 /* Appends to the list and the table, which ebi_subs_reserve() has made. */
@@ -4765,6 +4821,7 @@ EBI_FN void ebi_subs_remove(ebi_subs *subs, ebi_sub *s)
     while (*at != s) at = &(*at)->next_type;
     *at = s->next_type;
     while (*id != s) id = &(*id)->next_id;
+    EB_ASSERT(s->kind != EBI_SUB_PREFIX || subs->prefixes[s->length] > 0);
     *id = s->next_id;
     if (s->previous) s->previous->next = s->next;
     else subs->first = s->next;
@@ -4835,6 +4892,7 @@ EBI_FN int ebi_subs_match(const ebi_subs *subs, const char *type, int *attempts)
 
 EBI_FN void ebi_sub_free(eb_store *store, ebi_sub *s)
 {
+    EB_ASSERT(s->calls == 0);
     if (s->policy.schedule_ms) ebi_free(&store->allocator, s->policy.schedule_ms);
     ebi_free(&store->allocator, s->pattern);
     ebi_free(&store->allocator, s);
@@ -5059,6 +5117,7 @@ EBI_FN void ebi_life_be(eb_bus *bus, int state)
 {
     EBI_HELD(&bus->store);
     EB_ASSERT(state >= EBI_OPEN && state <= EBI_FORKED);
+    EB_ASSERT(bus->life.state < EBI_STOPPING || state >= EBI_STOPPED);
     bus->life.state = state;
 }
 
@@ -5084,6 +5143,7 @@ EBI_FN void ebi_calls_solo(eb_bus *bus, int on)
 EBI_FN void ebi_figures_failed(eb_bus *bus, int64_t attempts, int64_t deaths)
 {
     EBI_HELD(&bus->store);
+    EBI_LEADS(&bus->store);
     EB_ASSERT(deaths <= attempts);
     bus->figures.failed_attempts += attempts;
     bus->figures.died += deaths;
@@ -5093,6 +5153,7 @@ EBI_FN void ebi_figures_failed(eb_bus *bus, int64_t attempts, int64_t deaths)
 EBI_FN void ebi_figures_live(eb_bus *bus, int64_t more)
 {
     EBI_HELD(&bus->store);
+    EBI_LEADS(&bus->store);
     bus->cap.live += more;
 }
 
@@ -5119,6 +5180,7 @@ EBI_FN void ebi_waiters_hit(eb_bus *bus, int64_t seq, eb_result known)
 EBI_FN int ebi_waiters_any(const eb_bus *bus, int64_t seq)
 {
     const ebi_waiter *w;
+    EBI_HELD(&bus->store);
     for (w = bus->alarms.waiters; w; w = w->next)
         if (w->seq == seq) return 1;
     return 0;
@@ -5191,6 +5253,7 @@ EBI_FN void ebi_alarms_news(eb_bus *bus)
 EBI_FN void ebi_alarms_told(eb_bus *bus, int64_t told_ms)
 {
     EBI_HELD(&bus->store);
+    EB_ASSERT(!bus->set.workers);
     bus->alarms.told_ms = told_ms;
     bus->alarms.notice = 0;
 }
@@ -5200,6 +5263,7 @@ EBI_FN void ebi_alarms_saying(eb_bus *bus, int more)
 {
     EBI_HELD(&bus->store);
     bus->alarms.saying += more;
+    EB_ASSERT(bus->alarms.saying >= 0);
     if (bus->alarms.saying == 0 && bus->alarms.drainers) ebi_alarms_news(bus);
 }
 
@@ -5247,6 +5311,8 @@ EBI_FN int64_t ebi_bus_until(const eb_bus *bus)
 
 EBI_FN int ebi_bus_started(eb_store *store)
 {
+    EBI_HELD(store);
+    EBI_LEADS(store);
     return store->bus && store->bus->life.state == EBI_STARTED;
 }
 
@@ -5255,6 +5321,8 @@ EBI_FN int ebi_keeper_copies(eb_store *store)
 {
     eb_bus *bus = ebi_bus_of(store);
     EBI_HELD(store);
+    EBI_LEADS(store);
+    EB_ASSERT(store->wal_frames >= store->wal_done);
     if (!bus || !bus->crew.keeper_alive) return 0;
     store->wal_done = store->wal_frames;
     bus->alarms.checkpoint = 1;
@@ -5281,6 +5349,8 @@ EBI_FN int64_t ebi_lead_token(eb_bus *bus)
 EBI_FN void ebi_depths_add(eb_store *store, int64_t pending, int64_t processing, int64_t dead)
 {
     eb_bus *bus = ebi_bus_of(store);
+    EBI_LEADS(store);
+    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     if (!bus) return;
     bus->lead.delta.pending += pending;
     bus->lead.delta.processing += processing;
@@ -5292,6 +5362,7 @@ EBI_FN void ebi_depths_over(eb_store *store, eb_result rc)
 {
     eb_bus *bus = ebi_bus_of(store);
     EBI_LEADS(store);
+    EB_ASSERT(bus);
     ebi_store_lock(store);
     if (rc == EB_OK) {
         bus->depths.pending += bus->lead.delta.pending;
@@ -5319,6 +5390,7 @@ EBI_FN int ebi_depths_exact(eb_bus *bus, ebi_depths *out)
     eb_store *store = &bus->store;
     int64_t version = 0;
     int rc = ebi_db_number(store, &store->writer, EBI_SQL_DATA_VERSION, &version);
+    EBI_LEADS(store);
     ebi_store_lock(store);
     *out = bus->depths;
     ebi_store_unlock(store);
@@ -5381,6 +5453,7 @@ EBI_FN ebi_entry *ebi_entry_load(ebi_lane *lane, sqlite3_stmt *s, int *rc)
     int64_t failed = ebi_column_within(s, EBI_LOAD_FAILED, "deliveries.failed", 0, most, &bad);
     int64_t snoozes = ebi_column_within(s, EBI_LOAD_SNOOZES, "deliveries.snoozes", 0, most, &bad);
     EB_ASSERT(sqlite3_column_count(s) == EBI_LOAD_COLUMNS);
+    EBI_LEADS(&lane->bus->store);
     *rc = bad ? EBI_DAMAGED : ebi_entry_sound(s, lane->win.epoch);
     if (*rc != SQLITE_OK) return NULL;
     memset(&m, 0, sizeof m);
@@ -5413,6 +5486,7 @@ EBI_FN int ebi_window_lap_now(const ebi_lane *lane)
 {
     eb_bus *bus = lane->bus;
     const ebi_window *w = &lane->win;
+    EBI_HELD(&bus->store);
     return ebi_window_lapping(w) &&
            (!bus->set.workers || !w->lap_busy || ebi_mono_us(&bus->store) >= w->lap_rest_us);
 }
@@ -5423,6 +5497,7 @@ EBI_FN void ebi_window_forget(ebi_lane *lane)
 {
     eb_bus *bus = lane->bus;
     ebi_window *w = &lane->win;
+    EBI_HELD(&bus->store);
     EB_ASSERT(!lane->claiming || bus->store.leading);
     ebi_list_free(&bus->store, &w->ready);
     w->cursor = w->suspect_at = w->lap_at = w->lap_end = w->lap_again = 0;
@@ -5494,6 +5569,7 @@ EBI_FN void ebi_lane_adapt(ebi_lane *lane, int64_t took_us)
 {
     const ebi_window *w = &lane->win;
     EBI_HELD(&lane->bus->store);
+    EB_ASSERT(lane->batch >= 1 && (lane->batch == 1 || lane->batch < 2 * EB_CLAIM_MAX));
     if (took_us > EBI_FAST_US) lane->batch = 1;
     else if (!lane->claimed.head && lane->batch < EB_CLAIM_MAX &&
              (w->ready.head || w->disk_more || lane->looks.head ||
@@ -5516,6 +5592,7 @@ EBI_FN void ebi_window_lap(ebi_lane *lane)
     eb_bus *bus = lane->bus;
     ebi_window *w = &lane->win;
     EBI_HELD(&bus->store);
+    EB_ASSERT(!lane->claiming);
     w->epoch++;
     w->suspects = 1;
     w->suspect_at = 0;
@@ -5545,6 +5622,7 @@ EBI_FN void ebi_lane_lap(ebi_lane *lane)
 /* The lap has come to `at`; done: to the end of its part. Lock held. */
 EBI_FN void ebi_window_lapped(ebi_window *w, int64_t at, int done)
 {
+    EB_ASSERT(w->lap_end > 0 && at >= w->lap_at && at <= w->lap_end);
     w->lap_at = at;
     if (!done && at < w->lap_end) return;
     w->lap_at = 0;
@@ -5557,6 +5635,7 @@ EBI_FN void ebi_window_lapped(ebi_window *w, int64_t at, int done)
 ** so. */
 EBI_FN uint64_t *ebi_passed_slot(ebi_lane *lane, const char *key, uint64_t *hash)
 {
+    EBI_HELD(&lane->bus->store);
     *hash = UINT64_C(14695981039346656037);
     for (; *key; key++) *hash = (*hash ^ (unsigned char)*key) * UINT64_C(1099511628211);
     if (*hash == 0 || *hash == EBI_PASSED_MANY) *hash = 1;
@@ -5607,6 +5686,7 @@ EBI_FN int ebi_key_waits(ebi_lane *lane, const char *key, int64_t to, int *waits
     int64_t passed_to = ebi_passed_to(lane, key);
     int rc, all = to >= passed_to;
     sqlite3_stmt *s;
+    EBI_LEADS(store);
     *waits = 0;
     if (passed_to == 0) return SQLITE_OK;
     s = ebi_db_stmt(store, &store->writer, EBI_SQL_KEY_WAITS);
@@ -5627,6 +5707,7 @@ EBI_FN int ebi_claim_mark(ebi_lane *lane, int64_t seq)
     eb_bus *bus = lane->bus;
     int rc;
     EB_ASSERT(seq > 0);
+    EBI_LEADS(&bus->store);
     if (seq <= bus->lead.claimed_to) return SQLITE_OK;
     rc = ebi_step_seq(&bus->store, EBI_SQL_CLAIMED_TO, seq + EBI_CLAIM_STEP);
     if (rc == SQLITE_OK) bus->lead.claimed_to = seq + EBI_CLAIM_STEP;
@@ -5645,6 +5726,7 @@ EBI_FN int ebi_stand_look(eb_store *store, ebi_db *db, int64_t seq, const char *
     sqlite3_stmt *s = ebi_db_stmt(store, db, EBI_SQL_STATE);
     const char *stored;
     int rc;
+    EB_ASSERT(seq > 0 && id);
     memset(out, 0, sizeof *out);
     if (!s) return ebi_db_code(db);
     sqlite3_bind_int64(s, 1, seq);
@@ -5683,6 +5765,8 @@ EBI_FN int ebi_end_run(eb_store *store, int index, const ebi_end *end, int *chan
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, index);
     int rc, n;
     EB_ASSERT(end->seq != 0);
+    EBI_LEADS(store);
+    EB_ASSERT(end->now && (index != EBI_SQL_RETRY || (end->status && end->error_json)));
     *changed = 0;
     if (!s) return ebi_db_code(&store->writer);
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
@@ -5706,6 +5790,7 @@ EBI_FN int ebi_end_run(eb_store *store, int index, const ebi_end *end, int *chan
 EBI_FN int ebi_end_dead(eb_store *store, const ebi_end *end, int die, int gone, int *changed)
 {
     int rc = ebi_end_run(store, die, end, changed);
+    EB_ASSERT(end->error_json && (die == EBI_SQL_DIE) == (gone == EBI_SQL_DELETE_LIVE));
     return rc == SQLITE_OK && *changed ? ebi_end_run(store, gone, end, changed) : rc;
 }
 
@@ -5726,6 +5811,7 @@ EBI_FN int ebi_outcomes_take(eb_store *store)
 {
     eb_bus *bus = ebi_bus_of(store);
     EBI_HELD(store);
+    EBI_LEADS(store);
     if (!bus) return 0;
     EB_ASSERT(!bus->out.taking.head);
     ebi_list_append(&bus->out.taking, &bus->out.waiting);
@@ -5747,6 +5833,7 @@ EBI_FN int ebi_outcome_apply(eb_store *store, ebi_entry *e, const char *now)
     end.suspect = e->suspect; /* until it has succeeded */
     end.error_json = e->error_json ? e->error_json : ebi_no_memory_error;
     EB_ASSERT(e->outcome != EBI_OUT_NONE && e->token != 0);
+    EB_ASSERT(e->lane && e->refs > 0);
     switch (e->outcome) {
     case EBI_OUT_DONE:
         over = 1;
@@ -5800,6 +5887,8 @@ EBI_FN void ebi_outcome_done(eb_bus *bus, ebi_entry *e)
     int over = e->outcome == EBI_OUT_DONE || e->outcome == EBI_OUT_DEAD;
     int comes_back = !over && e->due_ms != EBI_NOT_DUE;
     EBI_HELD(&bus->store);
+    EBI_LEADS(&bus->store);
+    EB_ASSERT(e->token != 0 && (!e->look || e->ordering_key));
     if (!e->stale) {
         bus->figures.delivered += e->outcome == EBI_OUT_DONE;
         ebi_figures_failed(bus, e->outcome == EBI_OUT_RETRY || e->outcome == EBI_OUT_DEAD,
@@ -5876,6 +5965,7 @@ EBI_FN int ebi_outcome_push(eb_bus *bus, ebi_entry *e, int outcome)
     int urgent, first = !bus->out.waiting.head;
     EBI_HELD(&bus->store);
     EB_ASSERT(outcome != EBI_OUT_NONE && e->token != 0);
+    EB_ASSERT(e->outcome == EBI_OUT_NONE && e->lane);
     e->outcome = outcome;
     if (first) bus->out.since_us = ebi_mono_us(&bus->store);
     urgent = ebi_waiters_any(bus, e->seq) ||
@@ -6031,6 +6121,8 @@ EBI_FN int ebi_publish_count(eb_bus *bus, int64_t last_seq)
     eb_store *store = &bus->store;
     int64_t start_us = ebi_mono_us(store), live;
     int rc;
+    EBI_LEADS(store);
+    EB_ASSERT(bus->set.max_pending > 0);
     if (bus->cap.us != 0 && start_us < bus->cap.us) return SQLITE_OK;
     rc = ebi_db_number(store, &store->writer, EBI_SQL_LIVE_COUNT, &live);
     if (rc != SQLITE_OK) return rc;
@@ -6049,6 +6141,8 @@ EBI_FN eb_result ebi_publish_cap(eb_bus *bus, int64_t count, int64_t last_seq)
     ebi_depths d;
     int64_t live;
     int rc = SQLITE_OK, tries, exact = ebi_depths_exact(bus, &d);
+    EBI_LEADS(store);
+    EB_ASSERT(count > 0);
     live = d.pending + d.processing + bus->lead.delta.pending + bus->lead.delta.processing;
     if (exact && live + count <= bus->set.max_pending) return EB_OK;
     for (tries = 0; tries < 2 && !exact; tries++) {
@@ -6071,6 +6165,7 @@ EBI_FN int ebi_publish_known(eb_store *store, const char *key, eb_id *id)
     sqlite3_stmt *s;
     int rc;
     if (!key) return 0;
+    EBI_LEADS(store);
     s = ebi_db_stmt(store, &store->writer, EBI_SQL_KNOWN_KEY);
     if (!s) return -1;
     ebi_bind_text(s, 1, key);
@@ -6111,6 +6206,8 @@ EBI_FN eb_result ebi_publish_refused(eb_bus *bus, const ebi_publish *p, int64_t 
     eb_store *store = &bus->store;
     int64_t count;
     int rc;
+    EBI_LEADS(store);
+    EB_ASSERT(last_seq >= 0 && p->count > 0);
     if (last_seq > EBI_SEQ_MAX - (int64_t)p->count)
         return ebi_error(EB_ERR_CORRUPT, "damaged: meta.seq_floor is %lld", (long long)last_seq);
     if (bus->set.max_pending <= 0) return EB_OK;
@@ -6140,6 +6237,8 @@ EBI_FN int ebi_lane_would_take(const ebi_lane *lane, int64_t seq)
     const eb_bus *bus = lane->bus;
     const ebi_window *w = &lane->win;
     EBI_HELD(&bus->store);
+    EBI_LEADS(&bus->store);
+    EB_ASSERT(lane->reserved >= 0 && seq > 0);
     return lane->reserved + lane->claimed.count < lane->batch * bus->crew.idle && !w->ready.head &&
            !lane->claiming && !w->disk_more && !w->suspects && !bus->calls.solo &&
            w->cursor == seq - 1 - lane->reserved;
@@ -6150,6 +6249,8 @@ EBI_FN int ebi_lane_would_take(const ebi_lane *lane, int64_t seq)
 EBI_FN void ebi_publish_birth(eb_bus *bus, const eb_message *m, int copied, ebi_birth *b)
 {
     int match;
+    EBI_LEADS(&bus->store);
+    EB_ASSERT(b->seq > 0 && b->kind == EBI_BORN_NONE);
     ebi_store_lock(&bus->store);
     b->kind = EBI_BORN_PENDING;
     b->counted = bus->lane.batch == 1;
@@ -6189,6 +6290,7 @@ EBI_FN int ebi_publish_log_row(eb_store *store, const eb_message *m, const eb_id
 EBI_FN int ebi_publish_live_row(eb_store *store, const eb_message *m, const ebi_birth *b)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_LIVE_INSERT);
+    EB_ASSERT(!b->token || (b->born && b->attempts >= 1 && !b->due_ms));
     if (!s) return ebi_db_code(&store->writer);
     sqlite3_bind_int64(s, EBI_LIVE_SEQ, b->seq);
     ebi_bind_text(s, EBI_LIVE_STATUS, b->token ? "processing" : "pending");
@@ -6219,6 +6321,7 @@ EBI_FN int ebi_publish_dead(eb_store *store, int64_t seq, const char *now)
 EBI_FN void ebi_publish_copy(eb_bus *bus, ebi_entry *e, const eb_id *id, const ebi_birth *b,
                              int64_t now_ms)
 {
+    EB_ASSERT(!e->next && (b->kind == EBI_BORN_CLAIMED) == (b->token != 0));
     e->lane = &bus->lane;
     e->seq = b->seq;
     e->id = *id;
@@ -6264,6 +6367,8 @@ EBI_FN int ebi_publish_one(eb_bus *bus, ebi_publish *p, size_t i, int64_t seq, i
 
 EBI_FN void ebi_publish_unreserve(eb_bus *bus, ebi_publish *p)
 {
+    EBI_LEADS(&bus->store);
+    EB_ASSERT(p->reserved > 0);
     ebi_store_lock(&bus->store);
     ebi_lane_reserve(&bus->lane, -p->reserved);
     ebi_store_unlock(&bus->store);
@@ -6292,6 +6397,7 @@ EBI_FN eb_result ebi_publish_last(eb_bus *bus, int64_t *seq)
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_LAST_SEQ);
     uint64_t key[2] = {0, 0};
     int rc = s ? sqlite3_step(s) : ebi_db_code(&store->writer), bad = 0, other;
+    EBI_LEADS(store);
     if (rc == SQLITE_ROW) {
         *seq = ebi_column_within(s, 0, "meta.seq_floor or event_log.seq", 0, EBI_SEQ_MAX, &bad);
         key[0] = (uint64_t)sqlite3_column_int64(s, 1);
@@ -6321,6 +6427,8 @@ EBI_FN eb_result ebi_publish_func(eb_store *store, void *arg)
     int rc, known;
     eb_result result;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
+    EBI_LEADS(store);
+    EB_ASSERT(bus && p->count > 0);
     if (store->moved || store->writer.level == EB_DURABLE_FULL) {
         store->moved = ebi_db_moved(&store->writer);
         if (store->moved) return ebi_error(EB_ERR_IO, "%s was moved or deleted", store->path);
@@ -6352,6 +6460,7 @@ EBI_FN int ebi_publish_place(eb_bus *bus, ebi_entry *e, int birth)
 {
     ebi_window *w = &bus->lane.win;
     EBI_HELD(&bus->store);
+    EB_ASSERT(e->lane && e->seq > 0 && (birth == EBI_BORN_CLAIMED) == (e->token != 0));
     if (bus->life.state != EBI_STARTED && birth != EBI_BORN_CLAIMED) return 0;
     if (birth == EBI_BORN_CLAIMED) {
         e->due_ms = EBI_NOT_DUE;
@@ -6383,6 +6492,7 @@ EBI_FN void ebi_publish_after(eb_store *store, void *arg, eb_result rc)
     size_t i;
     EBI_HELD(store);
     EBI_LEADS(store);
+    EB_ASSERT(!p->waiter || p->count == 1);
     ebi_lane_reserve(&bus->lane, -p->reserved);
     p->reserved = 0;
     if (rc < 0) return;
@@ -6423,6 +6533,7 @@ EBI_FN void ebi_publish_copies(eb_bus *bus, ebi_publish *p)
     size_t i, size, room;
     int count;
     ebi_store_lock(store);
+    EB_ASSERT(p->count > 0 && p->copied == 0);
     count = bus->life.state == EBI_STARTED && !bus->lane.win.disk_more && bus->subs.first
                 ? EB_READY_MAX - bus->lane.win.ready.count : 0;
     room = bus->lane.win.ready.bytes + bus->lane.claimed.bytes + bus->lane.copies;
@@ -6477,6 +6588,7 @@ EBI_FN eb_result ebi_publish_run(eb_bus *bus, const eb_message *msgs, size_t cou
     int level = EB_DURABLE_OFF, asks;
     size_t i;
     memset(&p, 0, sizeof p);
+    EB_ASSERT(!w || count == 1);
     if (count > 0 && !msgs) return ebi_error(EB_ERR_ARG, "msgs is NULL");
     if (count > INT32_MAX / sizeof(eb_id)) return ebi_error(EB_ERR_TOO_BIG, "too many messages");
     for (i = 0; i < count; i++) {
@@ -6553,6 +6665,7 @@ EBI_FN uint32_t ebi_key_bucket(const char *key)
 EBI_FN ebi_entry **ebi_key_slot(ebi_lane *lane, const char *key)
 {
     ebi_entry **at = &lane->keys[ebi_key_bucket(key)];
+    EBI_HELD(&lane->bus->store);
     while (*at && strcmp((*at)->ordering_key, key) != 0) at = &(*at)->key_next;
     return at;
 }
@@ -6572,6 +6685,7 @@ EBI_FN void ebi_key_enter(ebi_lane *lane, ebi_entry *e)
 {
     ebi_entry **at = ebi_key_slot(lane, e->ordering_key);
     EBI_HELD(&lane->bus->store);
+    EB_ASSERT(e->token != 0 && e->outcome == EBI_OUT_NONE);
     EB_ASSERT(lane->claiming && e->token);
     e->key_next = e->behind = NULL;
     if (lane->back[ebi_key_bucket(e->ordering_key)]) {
@@ -6599,6 +6713,7 @@ EBI_FN void ebi_key_leave(ebi_lane *lane, ebi_entry *head, int goes_on)
     eb_bus *bus = lane->bus;
     ebi_entry **at, *next, *e = head->behind;
     EBI_HELD(&bus->store);
+    EB_ASSERT(head->token != 0 && (!e || (head->ordering_key && lane->chained > 0)));
     if (!head->ordering_key) return;
     at = ebi_key_slot(lane, head->ordering_key);
     if (*at != head) return; /* its claim was given up before */
@@ -6642,6 +6757,7 @@ EBI_FN void ebi_key_revoke(ebi_lane *lane, int64_t seq)
     ebi_run *run;
     int i;
     EBI_HELD(&bus->store);
+    EB_ASSERT(seq > 0);
     for (run = bus->calls.first; run; run = run->next)
         if (run->entry->seq == seq) run->entry->revoked = 1;
     for (e = lane->starting.head; e; e = e->next)
@@ -6748,6 +6864,7 @@ EBI_FN int ebi_claim_full(const ebi_claim *c)
 EBI_FN void ebi_claim_time(ebi_claim *c)
 {
     eb_store *store = &c->lane->bus->store;
+    EBI_LEADS(store);
     if (++c->asked % 16 == 0 && ebi_mono_us(store) - c->began_us > EBI_CLAIM_US) c->late = 1;
 }
 
@@ -6755,6 +6872,7 @@ EBI_FN int ebi_claim_match(ebi_lane *lane, const char *type, int *attempts)
 {
     eb_bus *bus = lane->bus;
     int match;
+    EBI_LEADS(&bus->store);
     ebi_store_lock(&bus->store);
     match = ebi_subs_match(&bus->subs, type, attempts);
     ebi_store_unlock(&bus->store);
@@ -6767,6 +6885,8 @@ EBI_FN int ebi_claim_fenced(const ebi_claim *c, int index, const ebi_entry *e, i
     eb_store *store = &c->lane->bus->store;
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, index);
     int rc;
+    EBI_LEADS(store);
+    EB_ASSERT((index == EBI_SQL_PARK) == (e->token == 0));
     *won = 0;
     if (!s) return ebi_db_code(&store->writer);
     sqlite3_bind_int64(s, EBI_FENCE_SEQ, e->seq);
@@ -6804,6 +6924,7 @@ EBI_FN int ebi_claim_row(ebi_claim *c, ebi_entry *e, int plain, int *fate)
     ebi_lane *lane = c->lane;
     int rc, won;
     EB_ASSERT(c->attempts >= 1 && !ebi_claim_full(c));
+    EB_ASSERT(!e->token && e->outcome == EBI_OUT_NONE && e->lane == lane);
     e->token = ebi_lead_token(lane->bus);
     e->counted = c->single || c->alone;
     rc = ebi_claim_fenced(c, plain ? EBI_SQL_CLAIM_PLAIN : EBI_SQL_CLAIM, e, e->counted, &won);
@@ -6826,6 +6947,8 @@ EBI_FN int ebi_claim_park(ebi_claim *c, const ebi_entry *e, int match, int plain
     eb_bus *bus = lane->bus;
     int won, rc;
     *fate = EBI_CLAIM_LEFT;
+    EBI_LEADS(store);
+    EB_ASSERT(match != EBI_MATCH_YES && !e->token);
     ebi_store_lock(store);
     ebi_types_add(&bus->store, &lane->win.parked, e->type);
     if (ebi_subs_match(&bus->subs, e->type, &won) != match)
@@ -6856,6 +6979,8 @@ EBI_FN int ebi_claim_unmatched(ebi_claim *c, ebi_entry *e, int plain, int *fate)
     int rc, gone;
     ebi_end end;
     EB_ASSERT(!e->token);
+    EBI_LEADS(store);
+    EB_ASSERT(bus->life.incarnation > 0);
     if (!fresh || bus->set.on_unmatched == EB_UNMATCHED_KEEP)
         return ebi_claim_park(c, e, EBI_MATCH_NONE, plain, fate);
     *fate = EBI_CLAIM_OLD;
@@ -6895,6 +7020,7 @@ EBI_FN int ebi_claim_judge(ebi_claim *c, ebi_entry *e, int plain, int *fate)
 EBI_FN int ebi_step_not_due(eb_store *store, int64_t seq, int64_t now_ms)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_NOT_DUE);
+    EBI_LEADS(store);
     if (!s) return ebi_db_code(&store->writer);
     sqlite3_bind_int64(s, 1, seq);
     sqlite3_bind_int64(s, 2, now_ms);
@@ -6911,6 +7037,8 @@ EBI_FN int ebi_key_move(ebi_lane *lane, int find, const char *key, int64_t numbe
     int64_t seqs[EBI_KEY_STEP];
     int rc, n = 0, i;
     *changed = 0;
+    EBI_LEADS(store);
+    EB_ASSERT(find == EBI_SQL_KEY_DUE || find == EBI_SQL_KEY_AGAIN);
     if (!s) return ebi_db_code(&store->writer);
     ebi_bind_text(s, 1, key);
     sqlite3_bind_int64(s, 2, number);
@@ -6934,6 +7062,7 @@ EBI_FN int ebi_key_by_hand(ebi_lane *lane, const char *key, int *by_hand)
     eb_store *store = &lane->bus->store;
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_KEY_BY_HAND);
     int rc;
+    EBI_LEADS(store);
     if (!s) return ebi_db_code(&store->writer);
     ebi_bind_text(s, 1, key);
     rc = sqlite3_step(s);
@@ -6950,6 +7079,8 @@ EBI_FN int ebi_line_prepare(ebi_claim *c, ebi_line *line)
     eb_store *store = &c->lane->bus->store;
     int rc = SQLITE_OK, due = 0, back = 0, by_hand = 0;
     int64_t bits;
+    EBI_LEADS(store);
+    EB_ASSERT(line->state == EBI_LINE_NEW && c->apart >= -1 && c->apart <= 3);
     if (c->due_now) rc = ebi_key_move(c->lane, EBI_SQL_KEY_DUE, line->key, c->now_ms, &due);
     if (rc == SQLITE_OK) rc = ebi_key_move(c->lane, EBI_SQL_KEY_AGAIN, line->key, c->epoch, &back);
     c->walked += due + back;
@@ -6967,6 +7098,7 @@ EBI_FN int ebi_line_prepare(ebi_claim *c, ebi_line *line)
 /* What this claim knows of the line of a key: within a transaction nobody else changes it. */
 EBI_FN int ebi_line_find(ebi_claim *c, const char *key, ebi_line **line)
 {
+    EB_ASSERT(strlen(key) <= EBI_KEY_MAX);
     *line = &c->lines[ebi_hash(key, strlen(key)) % EBI_LINES];
     if ((*line)->state != EBI_LINE_NEW && strcmp((*line)->key, key) == 0) return SQLITE_OK;
     (*line)->state = EBI_LINE_NEW;
@@ -6980,6 +7112,7 @@ EBI_FN ebi_entry *ebi_key_load(ebi_lane *lane, int64_t seq, int *rc)
     eb_store *store = &lane->bus->store;
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_LOAD_ONE);
     ebi_entry *e = NULL;
+    EBI_LEADS(store);
     if (!s) {
         *rc = ebi_db_code(&store->writer);
         return NULL;
@@ -7008,6 +7141,7 @@ EBI_FN int ebi_key_waiting(ebi_claim *c, int64_t seq, int *stands)
     const char *type = NULL;
     int rc, attempts, match = EBI_MATCH_YES;
     *stands = EBI_KEY_STOP;
+    EBI_LEADS(store);
     if (!s) return ebi_db_code(&store->writer);
     sqlite3_bind_int64(s, 1, seq);
     rc = sqlite3_step(s);
@@ -7039,6 +7173,8 @@ EBI_FN int ebi_key_stands(ebi_claim *c, const char *key, sqlite3_stmt *row,
     int64_t seq = sqlite3_column_int64(row, 0), token = sqlite3_column_int64(row, 1);
     const ebi_entry *mine;
     *stands = EBI_KEY_STOP;
+    EBI_LEADS(store);
+    EB_ASSERT(sqlite3_column_count(row) == 4);
     if (sqlite3_column_type(row, 1) != SQLITE_NULL) {
         ebi_store_lock(store);
         mine = ebi_key_has(lane, key, seq);
@@ -7065,6 +7201,7 @@ EBI_FN int ebi_key_judge(ebi_claim *c, ebi_entry *e, int64_t seq, int plain,
     eb_store *store = &c->lane->bus->store;
     int rc, fate = EBI_CLAIM_OLD;
     *own = NULL;
+    EB_ASSERT(!ebi_claim_full(c));
     if (e && e->seq == seq) {
         rc = ebi_claim_judge(c, e, plain, &fate);
         if (fate == EBI_CLAIM_TAKEN) *own = e;
@@ -7090,6 +7227,7 @@ EBI_FN int ebi_line_walk(ebi_claim *c, ebi_line *line, ebi_entry *copy,
     ebi_entry *own;
     int64_t seq;
     int rc = SQLITE_OK, stands, plain;
+    EB_ASSERT(line->state == EBI_LINE_GO && (!copy || (copy->ordering_key && !copy->token)));
     if (!s) return ebi_db_code(&store->writer);
     ebi_bind_text(s, 1, line->key);
     sqlite3_bind_int64(s, 2, line->to);
@@ -7158,6 +7296,8 @@ EBI_FN int ebi_claim_try(ebi_claim *c, ebi_entry *e, int plain)
 {
     eb_store *store = &c->lane->bus->store;
     int taken = 0, again = 0, fate = EBI_CLAIM_LEFT, rc;
+    EBI_LEADS(store);
+    EB_ASSERT(!e->token && (e->ordering_key || e->outcome == EBI_OUT_NONE));
     if (e->ordering_key) {
         rc = ebi_key_walk(c, e, &taken, &again);
     } else {
@@ -7182,6 +7322,7 @@ EBI_FN int ebi_claim_read(ebi_claim *c, sqlite3_stmt *s, ebi_list *list)
 {
     ebi_entry *e;
     int rc = SQLITE_DONE;
+    EB_ASSERT(!list->head && !c->late);
     while (list->bytes + c->won.bytes < EB_READY_BYTES && !c->late &&
            (rc = sqlite3_step(s)) == SQLITE_ROW) {
         e = ebi_entry_load(c->lane, s, &rc);
@@ -7233,6 +7374,8 @@ EBI_FN int ebi_claim_suspect(ebi_claim *c)
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_SUSPECT);
     ebi_entry *e = NULL;
     int rc;
+    EBI_LEADS(store);
+    EB_ASSERT(c->alone && c->want == 1 && !c->queue.head && !c->looks.head);
     if (!s) return ebi_db_code(&store->writer);
     sqlite3_bind_int64(s, 1, c->suspect_at);
     sqlite3_bind_int64(s, 2, c->epoch);
@@ -7254,6 +7397,7 @@ EBI_FN int ebi_claim_slice(eb_store *store, int64_t from, int64_t *to, int *more
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_SLICE);
     int rc, n = 0;
     *more = 0;
+    EB_ASSERT(from >= 0 && from <= *to);
     if (!s) return ebi_db_code(&store->writer);
     sqlite3_bind_int64(s, 1, from);
     sqlite3_bind_int64(s, 2, *to);
@@ -7278,6 +7422,8 @@ EBI_FN int ebi_claim_rows(ebi_claim *c, int64_t from, int64_t to, int64_t *at,
     const char *type;
     int rc = SQLITE_DONE, n = 0, attempts, fate, room = EB_READY_MAX / 4 > 0 ? EB_READY_MAX / 4 : 1;
     *at = from;
+    EBI_LEADS(store);
+    EB_ASSERT(from <= to);
     if (!s) return ebi_db_code(&store->writer);
     rc = ebi_claim_slice(store, from, &to, more);
     if (rc != SQLITE_OK || to == from) return rc;
@@ -7317,6 +7463,7 @@ EBI_FN int ebi_claim_scan(ebi_claim *c)
     ebi_window *w = &c->lane->win;
     int rc, more;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
+    EB_ASSERT((c->more || c->lap_end > 0) && !c->queue.head && !c->loaded.head);
     if (!c->more && c->lap_end > 0) {
         rc = ebi_claim_rows(c, c->lap_at, c->lap_end, &c->lap_at, &more);
         c->lapped = !more;
@@ -7350,6 +7497,7 @@ EBI_FN int ebi_claim_from(ebi_claim *c, ebi_list *list)
 EBI_FN int ebi_claim_others(ebi_claim *c)
 {
     int rc = ebi_claim_from(c, &c->looks);
+    EB_ASSERT(!c->alone);
     if (rc == SQLITE_OK && c->due_first) rc = ebi_claim_due(c);
     if (rc == SQLITE_OK) rc = ebi_claim_from(c, &c->queue);
     if (rc == SQLITE_OK && !c->queue.head && (c->more || c->lap_end > 0)) {
@@ -7367,6 +7515,8 @@ EBI_FN eb_result ebi_claim_func(eb_store *store, void *arg)
     ebi_entry *e;
     int rc;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
+    EBI_LEADS(store);
+    EB_ASSERT(c->lane->claiming && c->want >= 1 && !c->won.head && c->token == 0);
     c->now_ms = ebi_now_ms(store);
     c->token = ebi_bus_of(store)->lead.next_token;
     c->began_us = ebi_mono_us(store);
@@ -7391,6 +7541,8 @@ EBI_FN void ebi_claim_lost(ebi_lane *lane, ebi_claim *c)
     eb_bus *bus = lane->bus;
     eb_store *store = &bus->store;
     EBI_HELD(&bus->store);
+    EBI_LEADS(store);
+    EB_ASSERT(lane->claiming);
     ebi_list_free(store, &c->won);
     ebi_list_free(store, &c->dead);
     ebi_list_free(store, &c->done);
@@ -7413,6 +7565,7 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
     EBI_HELD(store);
     EBI_LEADS(store);
     EB_ASSERT(lane->claiming);
+    EB_ASSERT(lane->bus == ebi_bus_of(store) && (!c->alone || c->won.count <= 1));
     lane->claim_rc = rc < 0 ? rc : EB_OK;
     if (rc != EB_OK) {
         ebi_claim_lost(lane, c);
@@ -7463,6 +7616,7 @@ EBI_FN int ebi_claim_what(ebi_lane *lane)
     eb_bus *bus = lane->bus;
     const ebi_window *w = &lane->win;
     int others, busy;
+    EBI_HELD(&bus->store);
     if (bus->life.state != EBI_STARTED || lane->claiming || bus->calls.solo)
         return EBI_CLAIM_NOTHING;
     if (bus->alarms.retry_at_us && ebi_mono_us(&bus->store) < bus->alarms.retry_at_us)
@@ -7483,6 +7637,7 @@ EBI_FN void ebi_claim_init(ebi_lane *lane, int what, ebi_claim *c)
     ebi_window *w = &lane->win;
     int under_way = lane->claimed.count + lane->chained;
     EBI_HELD(&bus->store);
+    EB_ASSERT(!lane->claiming && lane->batch >= 1 && lane->chained >= 0);
     memset(c, 0, sizeof *c);
     c->lane = lane;
     c->alone = what == EBI_CLAIM_SUSPECT;
@@ -7510,6 +7665,7 @@ EBI_FN void ebi_claim_say(ebi_lane *lane, ebi_claim *c)
 {
     eb_bus *bus = lane->bus;
     ebi_entry *e;
+    EB_ASSERT(!c->won.head && !c->queue.head && !c->loaded.head && !c->looks.head);
     for (e = c->dead.head; e; e = e->next) ebi_unmatched_died(&bus->store, e->id.str, e->type);
     for (e = c->done.head; e; e = e->next) ebi_unmatched_done(bus, e->id.str, e->type);
     ebi_list_free(&bus->store, &c->dead);
@@ -7564,12 +7720,14 @@ EBI_FN void ebi_claim_reconsider(ebi_lane *lane, const char *pattern, const ebi_
 /* It came, or came back: is it for something that was parked? */
 EBI_FN void ebi_claim_welcome(ebi_lane *lane, const char *pattern)
 {
+    EBI_HELD(&lane->bus->store);
     ebi_claim_reconsider(lane, pattern, &lane->win.parked);
 }
 
 /* It went, or was paused: did something wait for it, and others behind that? */
 EBI_FN void ebi_claim_farewell(ebi_lane *lane, const char *pattern)
 {
+    EBI_HELD(&lane->bus->store);
     if (lane->bus->life.state == EBI_STARTED) ebi_claim_reconsider(lane, pattern, &lane->win.held);
 }
 
@@ -7590,6 +7748,7 @@ EBI_FN int ebi_key_yields(ebi_lane *lane, const ebi_entry *e)
     sqlite3_stmt *s;
     int rc = SQLITE_ERROR;
     EBI_HELD(&bus->store);
+    EB_ASSERT(e->token != 0 && e->outcome == EBI_OUT_NONE);
     if (!e->ordering_key || (e->epoch == epoch && lane->win.next_due_ms > now_ms)) return 0;
     ebi_store_unlock(store);
     s = ebi_reader_enter(store, &db) == EB_OK ? ebi_db_stmt(store, db, EBI_SQL_KEY_BEFORE) : NULL;
@@ -7613,6 +7772,7 @@ EBI_FN void ebi_claim_undo(ebi_lane *lane, ebi_entry *e)
 {
     eb_bus *bus = lane->bus;
     EBI_HELD(&bus->store);
+    EB_ASSERT(e->token != 0 && e->refs == 1);
     ebi_key_leave(lane, e, e->revoked);
     if (e->suspect) ebi_calls_solo(bus, 0);
     e->due_ms = EBI_NOT_DUE;
@@ -7729,8 +7889,8 @@ EBI_FN int ebi_claims_add(const ebi_entry *e, void *arg)
     return 0;
 }
 
-/* All of this lane, in memory to be freed; none if there is no memory: they are fenced all the same.
-** No lock held. */
+/* All of this lane, in memory to be freed; none if there is no memory for it: they are fenced all the
+** same. No lock held. */
 EBI_FN void ebi_claims_list(ebi_lane *lane, ebi_claims *claims)
 {
     eb_bus *bus = lane->bus;
@@ -7755,6 +7915,7 @@ EBI_FN void ebi_claims_check(ebi_lane *lane)
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_TOKEN);
     ebi_claims claims;
     int i, rc;
+    EBI_LEADS(store);
     EBI_LEADS(store);
     ebi_claims_list(lane, &claims);
     for (i = 0; i < claims.count && s; i++) {
@@ -7823,6 +7984,7 @@ EBI_FN eb_result ebi_recover_read(eb_store *store, ebi_recovery *r, int collect)
     s = result != EB_OK ? NULL
                         : ebi_db_stmt(store, db, r->by_hand ? EBI_SQL_BY_HAND : EBI_SQL_ROWS);
     r->count = r->more = 0;
+    EB_ASSERT(r->after >= 0);
     if (s) sqlite3_bind_int64(s, 1, r->after);
     while (s && (!collect || r->count < EBI_RECOVER_ROWS) && (rc = sqlite3_step(s)) == SQLITE_ROW) {
         n++;
@@ -7900,6 +8062,7 @@ EBI_FN int ebi_recover_row(eb_store *store, ebi_recovery *r, int64_t seq, sqlite
 EBI_FN int ebi_meta_set(eb_store *store, const char *key, int64_t value)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_META_SET);
+    EBI_LEADS(store);
     if (!s) return ebi_db_code(&store->writer);
     ebi_bind_text(s, 1, key);
     sqlite3_bind_int64(s, 2, value);
@@ -7914,6 +8077,7 @@ EBI_FN eb_result ebi_recover_func(eb_store *store, void *arg)
     sqlite3_stmt *s;
     int rc, i;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
+    EB_ASSERT(r->count > 0 && r->count <= EBI_RECOVER_ROWS && !(r->charged && r->counted != 1));
     ebi_time_text(ebi_now_ms(store), now);
     r->said_count = 0;
     rc = ebi_meta_set(store, "recovering", r->more && !r->charged && !r->by_hand);
@@ -7982,6 +8146,8 @@ EBI_FN eb_result ebi_recover_begin(eb_store *store, void *arg)
     ebi_recovery *r = (ebi_recovery *)arg;
     int64_t bits, starts = 0, version = 0, recovering = 0, claimed_to = 0;
     int rc = ebi_schema_meta(store, &store->writer, "schema_version", &version);
+    EBI_LEADS(store);
+    EB_ASSERT(rc != SQLITE_OK || !sqlite3_get_autocommit(store->writer.handle));
     if (rc == SQLITE_OK && version != EBI_SCHEMA_LATEST)
         return ebi_error(EB_ERR_SCHEMA, "%s: schema version %lld, this eventbus.h knows %d",
                          store->path, (long long)version, EBI_SCHEMA_LATEST);
@@ -8031,6 +8197,8 @@ EBI_FN eb_result ebi_recover(eb_bus *bus)
 EBI_FN void ebi_run_show(eb_bus *bus, ebi_run *run, ebi_entry *e, int64_t now_ms)
 {
     eb_event *v = &run->event;
+    EBI_HELD(&bus->store);
+    EB_ASSERT(run->entry == e && !run->sub);
     memset(v, 0, sizeof *v);
     v->id = e->id;
     v->seq = e->seq;
@@ -8060,6 +8228,7 @@ EBI_FN void ebi_attempt_say(eb_bus *bus, ebi_entry *e, const ebi_sub *sub, const
     char quoted[EBI_ERROR_MAX * 6 + 16], clean[EBI_ERROR_MAX + 8];
     size_t n = ebi_json_quote(quoted, sizeof quoted, text, EBI_ERROR_MAX);
     eb_log_entry entry;
+    EB_ASSERT(!e->error_json && e->token != 0);
     e->error_json = (char *)ebi_alloc(&bus->store.allocator, n + 1);
     if (e->error_json) memcpy(e->error_json, quoted, n + 1);
     memset(&entry, 0, sizeof entry);
@@ -8096,6 +8265,7 @@ EBI_FN int ebi_attempt_outcome(eb_bus *bus, ebi_run *run, ebi_sub *sub, eb_resul
 {
     ebi_entry *e = run->entry;
     char text[160];
+    EB_ASSERT(e && run->sub == sub);
     if (late) {
         snprintf(text, sizeof text, "timed out after %lld ms", (long long)sub->timeout_ms);
         return ebi_attempt_failed(bus, e, sub, text, 0);
@@ -8172,6 +8342,7 @@ EBI_FN int ebi_attempt_call(eb_bus *bus, ebi_run *run, ebi_sub *sub)
     int outcome = EBI_OUT_NONE, late;
     EBI_HELD(&bus->store);
     EB_ASSERT(run->entry && !run->lost && !run->sub);
+    EB_ASSERT(!sub->removed && sub->calls >= 0);
     sub->calls++;
     run->sub = sub;
     run->outcome = EBI_OUT_NONE;
@@ -8211,6 +8382,7 @@ EBI_FN int ebi_attempt(eb_bus *bus, ebi_run *run, ebi_entry *e)
     int outcome = EBI_OUT_NONE, urgent = 0;
     EBI_HELD(&bus->store);
     EB_ASSERT(!run->entry && e->refs == 1 && e->token != 0);
+    EB_ASSERT(bus->life.state == EBI_STARTED && e->outcome == EBI_OUT_NONE && !e->revoked);
     run->entry = e;
     run->lost = run->called = 0;
     run->thread = ebi_thread_self();
@@ -8233,6 +8405,7 @@ EBI_FN int ebi_attempt(eb_bus *bus, ebi_run *run, ebi_entry *e)
         ebi_run **at = &bus->calls.first;
         while (*at != run) at = &(*at)->next;
         *at = run->next;
+    EB_ASSERT(bus->calls.running > 0);
         bus->calls.running--;
         if (e->suspect) ebi_calls_solo(bus, 0);
         if (e->suspect) ebi_lane_rest(e->lane, ebi_mono_us(&bus->store) - start_us);
@@ -8302,6 +8475,7 @@ EBI_FN void ebi_subs_resume(eb_bus *bus)
 {
     ebi_sub *s;
     EBI_HELD(&bus->store);
+    EB_ASSERT(bus->set.workers > 0);
     for (s = bus->subs.first; s; s = s->next) s->paused = 0;
     bus->alarms.show = 1;
     if (bus->lane.claiming || bus->lane.win.parked_paused) ebi_lane_lap(&bus->lane);
@@ -8336,6 +8510,7 @@ EBI_FN void *ebi_worker_main(void *arg)
         }
     }
     if (bus->life.state == EBI_FORKED) return NULL;
+    EB_ASSERT(bus->crew.idle >= 0 && (w->run.lost ? bus->crew.lost > 0 : bus->crew.alive > 0));
     for (at = &bus->crew.workers; *at && *at != w;) at = &(*at)->next;
     if (w->run.lost) { /* its place was taken long ago; this thread is detached */
         bus->crew.lost--;
@@ -8362,6 +8537,7 @@ EBI_FN int ebi_worker_start(eb_bus *bus)
     ebi_worker *w = (ebi_worker *)ebi_alloc(&bus->store.allocator, sizeof *w);
     EBI_HELD(&bus->store);
     EB_ASSERT(bus->set.workers > 0);
+    EB_ASSERT(bus->life.state == EBI_STARTED && bus->crew.alive < bus->set.workers);
     if (!w) return 0;
     memset(w, 0, sizeof *w);
     w->bus = bus;
@@ -8383,6 +8559,7 @@ EBI_FN void ebi_run_lose(eb_bus *bus, ebi_run *run)
     ebi_worker *w;
     EBI_HELD(&bus->store);
     EB_ASSERT(!run->lost && run->entry);
+    EB_ASSERT(bus->calls.running > 0);
     while (*at != run) at = &(*at)->next;
     *at = run->next;
     bus->calls.running--;
@@ -8423,6 +8600,7 @@ EBI_FN void ebi_keeper_timeout(eb_bus *bus, ebi_run *run)
     int outcome, paused = 0, urgent;
     EBI_HELD(&bus->store);
     EB_ASSERT(e && sub && sub->calls > 0);
+    EB_ASSERT(bus->set.workers > 0 && bus->calls.timed_out == 0);
     if (bus->crew.lost >= EB_LOST_MAX - 1 && !sub->paused) sub->paused = paused = 1;
     if (paused) ebi_claim_farewell(&bus->lane, sub->pattern);
     ebi_run_lose(bus, run);
@@ -8453,6 +8631,7 @@ EBI_FN void ebi_release_claims(eb_bus *bus)
         ebi_outcome_push(bus, e, EBI_OUT_RELEASE);
     }
     ebi_list_free(&bus->store, &bus->lane.win.ready);
+    EB_ASSERT(!bus->lane.chained || bus->lane.starting.head);
 }
 
 EBI_FN eb_result ebi_node_remove(eb_store *store, void *arg)
@@ -8571,6 +8750,8 @@ EBI_FN int64_t ebi_clockwork_in(eb_bus *bus)
 EBI_FN int ebi_job_deadlines(eb_bus *bus)
 {
     ebi_run *r;
+    EBI_HELD(&bus->store);
+    EB_ASSERT(bus->set.workers > 0);
     for (r = bus->calls.first; r; r = r->next) {
         if (!r->sub || r->deadline_us < 0) continue;
         if (ebi_run_overdue(r, bus->clockwork.now_us)) {
@@ -8586,6 +8767,8 @@ EBI_FN int ebi_job_deadlines(eb_bus *bus)
 EBI_FN int ebi_job_hire(eb_bus *bus)
 {
     ebi_clockwork *k = &bus->clockwork;
+    EBI_HELD(&bus->store);
+    EB_ASSERT(bus->crew.alive >= 0 && bus->crew.alive <= bus->set.workers);
     if (bus->life.state != EBI_STARTED || bus->crew.alive >= bus->set.workers) return 0;
     if (k->hire_us <= k->now_us && ebi_worker_start(bus)) {
         k->hire_failed = 0;
@@ -8610,6 +8793,8 @@ EBI_FN int ebi_job_acks(eb_bus *bus)
     int64_t due_us = bus->alarms.retry_at_us;
     int64_t until_us = bus->clockwork.now_us + EBI_CLOCKWORK_WAIT_US;
     eb_result rc;
+    EBI_HELD(&bus->store);
+    EB_ASSERT(bus->crew.keeper_alive);
     if (!bus->out.waiting.head) return 0;
     if (due_us == 0) due_us = bus->out.since_us + EB_ACK_DELAY_MS * 1000;
     ebi_clockwork_again(bus, due_us);
@@ -8633,6 +8818,7 @@ EBI_FN eb_result ebi_job_show_func(eb_store *store, void *arg)
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_SUB_PAUSED);
     int rc = s ? ebi_step_seq(store, EBI_SQL_NODE_LOST, *(const int *)arg)
                : ebi_db_code(&store->writer);
+    EBI_LEADS(store);
     while (rc == SQLITE_OK) {
         ebi_store_lock(store);
         for (sub = bus->subs.first; sub && sub->shown == sub->paused;) sub = sub->next;
@@ -8653,6 +8839,7 @@ EBI_FN int ebi_job_show(eb_bus *bus)
     ebi_req r;
     int lost = bus->crew.lost;
     int64_t until_us = bus->clockwork.now_us + EBI_CLOCKWORK_WAIT_US;
+    EBI_HELD(&bus->store);
     if (!bus->alarms.show || bus->life.state != EBI_STARTED) return 0;
     bus->alarms.show = 0;
     ebi_store_unlock(&bus->store);
@@ -8666,6 +8853,7 @@ EBI_FN int ebi_job_show(eb_bus *bus)
 /* What others left for the log. */
 EBI_FN int ebi_job_notes(eb_bus *bus)
 {
+    EBI_HELD(&bus->store);
     if (bus->store.note_count == 0) return 0;
     ebi_store_unlock(&bus->store);
     ebi_log_flush(&bus->store);
@@ -8696,6 +8884,8 @@ EBI_FN void ebi_clockwork_checkpoint(eb_bus *bus)
 /* The WAL is long, see ebi_keeper_copies(). */
 EBI_FN int ebi_job_checkpoint(eb_bus *bus)
 {
+    EBI_HELD(&bus->store);
+    EB_ASSERT(bus->crew.keeper_alive);
     if (!bus->alarms.checkpoint) return 0;
     bus->alarms.checkpoint = 0;
     ebi_store_unlock(&bus->store);
@@ -8711,6 +8901,7 @@ EBI_FN int ebi_job_outside(eb_bus *bus)
     ebi_clockwork *k = &bus->clockwork;
     int64_t poll_us = ebi_us(bus->set.idle_poll_ms), at_us = ebi_add(k->looked_us, poll_us);
     int looked, polls = bus->set.idle_poll_ms >= 0;
+    EBI_HELD(&bus->store);
     if (k->looked_us == 0 && bus->set.workers) at_us = ebi_add(k->now_us, poll_us); /* the first */
     if (k->looked_us == 0) k->looked_us = bus->set.workers ? k->now_us : 0;
     if (polls) ebi_clockwork_again(bus, at_us);
@@ -8728,6 +8919,7 @@ EBI_FN int ebi_job_outside(eb_bus *bus)
 EBI_FN int ebi_job_due(eb_bus *bus)
 {
     int64_t in_us = ebi_clockwork_in(bus);
+    EBI_HELD(&bus->store);
     if (in_us > 0) ebi_clockwork_again(bus, ebi_add(bus->clockwork.now_us, in_us));
     else if (bus->life.state == EBI_STARTED && bus->crew.idle > 0)
         ebi_cond_signal(&bus->alarms.work);
@@ -8748,6 +8940,7 @@ EBI_FN int ebi_clockwork_turn(eb_bus *bus)
 {
     size_t i;
     EBI_HELD(&bus->store);
+    EB_ASSERT(bus->set.workers ? bus->crew.keeper_alive : bus->pump.active);
     bus->clockwork.now_us = ebi_mono_us(&bus->store);
     bus->clockwork.next_us = bus->clockwork.now_us + INT64_C(3600000000);
     for (i = 0; i < sizeof ebi_jobs / sizeof *ebi_jobs; i++)
@@ -8787,6 +8980,7 @@ EBI_FN void *ebi_keeper_main(void *arg)
 EBI_FN eb_result ebi_pump_enter(eb_bus *bus)
 {
     EBI_HELD(&bus->store);
+    EB_ASSERT(!bus->set.workers);
     if (bus->life.state < EBI_STARTED) return ebi_error(EB_ERR_STATE, "the bus is not started");
     if (bus->life.state != EBI_STARTED) return ebi_error(EB_ERR_SHUTDOWN, "the bus is shut down");
     if (ebi_inside(bus) ||
@@ -8812,6 +9006,7 @@ EBI_FN void ebi_pump_leave(eb_bus *bus)
     int64_t next;
     EBI_HELD(&bus->store);
     EB_ASSERT(bus->pump.active);
+    EB_ASSERT(ebi_thread_same(bus->pump.thread, ebi_thread_self()));
     if (bus->life.state == EBI_FORKED) return;
     if (bus->life.state == EBI_STOPPING) {
         ebi_store_unlock(&bus->store);
@@ -8856,6 +9051,7 @@ EBI_FN eb_result ebi_pump_flush(eb_bus *bus)
 {
     eb_result rc = ebi_pump_forked(bus);
     EBI_HELD(&bus->store);
+    EB_ASSERT(bus->pump.active);
     if (rc != EB_OK || !bus->out.waiting.head) return rc;
     ebi_store_unlock(&bus->store);
     rc = ebi_outcomes_flush(bus, ebi_bus_until(bus), 0);
@@ -8868,6 +9064,7 @@ EBI_FN eb_result ebi_pump_flush(eb_bus *bus)
 EBI_FN void ebi_pump_look(eb_bus *bus, int now)
 {
     EBI_HELD(&bus->store);
+    EB_ASSERT(bus->pump.active && !bus->set.workers);
     if (now) bus->alarms.look = 1;
     while (bus->life.state == EBI_STARTED && ebi_clockwork_turn(bus)) continue;
 }
@@ -8909,6 +9106,7 @@ EBI_FN void ebi_pump_turn(eb_bus *bus, int64_t deadline_ms)
 {
     int64_t next, left;
     EBI_HELD(&bus->store);
+    EB_ASSERT(bus->pump.active && !bus->set.workers);
     ebi_pump_look(bus, 0);
     if (ebi_pump_one(bus, INT64_MAX)) {
         if (bus->alarms.waiters || !bus->lane.claimed.head) ebi_pump_flush(bus);
@@ -8943,6 +9141,7 @@ EBI_FN eb_result ebi_wait_look(eb_bus *bus, int64_t seq, const char *id)
     ebi_db *db;
     eb_result rc = ebi_reader_enter(store, &db);
     int code = rc == EB_OK ? ebi_stand_look(store, db, seq, id, &stand) : SQLITE_OK;
+    EB_ASSERT(seq > 0 && id);
     if (code != SQLITE_OK) rc = ebi_db_error(db, code, "looking for an event");
     else if (rc == EB_OK) rc = means[stand.state];
     if (rc == EB_ERR_NOT_FOUND) ebi_error(rc, "no event %s", id);
@@ -8960,6 +9159,7 @@ EBI_FN void ebi_waiter_init(ebi_waiter *w, int64_t seq)
 EBI_FN void ebi_waiter_remove(eb_bus *bus, ebi_waiter *w)
 {
     ebi_waiter **at = &bus->alarms.waiters;
+    EBI_HELD(&bus->store);
     EB_ASSERT(w->seq > 0);
     while (*at && *at != w) at = &(*at)->next;
     if (*at) *at = w->next;
@@ -9115,6 +9315,7 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
     if (pump) ebi_pump_look(bus, 1);
     else ebi_drain_look(bus, deadline_ms);
     bus->alarms.drainers++;
+    EB_ASSERT(!pump || bus->pump.active);
     for (;;) {
         if ((rc = ebi_pump_forked(bus)) != EB_OK) break;
         if (bus->out.waiting.head && pump) ebi_pump_flush(bus);
@@ -9158,6 +9359,7 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
 EBI_FN eb_result ebi_bus_options(eb_bus *bus, const eb_options *o)
 {
     eb_result rc;
+    EB_ASSERT(bus->life.state == EBI_OPEN && !bus->store.writer.handle);
     if (o->workers < EB_NONE || o->workers > 1024)
         return ebi_error(EB_ERR_ARG, "options.workers is 0 to 1024 or EB_NONE");
     if (o->durability < 0 || o->durability > EB_DURABLE_OFF)
@@ -9227,6 +9429,7 @@ EBI_FN eb_result ebi_sub_new(eb_bus *bus, const char *pattern, const eb_subscrib
     ebi_sub *s = (ebi_sub *)ebi_alloc(a, sizeof *s);
     eb_result rc;
     int ok = 1;
+    EB_ASSERT(pattern && bus->set.policy.max_retries >= 0);
     if (!s) return ebi_error(EB_ERR_NOMEM, "out of memory");
     memset(s, 0, sizeof *s);
     rc = ebi_option_ms("timeout_ms", o->timeout_ms, bus->set.handler_timeout_ms, -1,
@@ -9248,6 +9451,7 @@ EBI_FN int ebi_sub_row(eb_store *store, const ebi_sub *s)
 {
     char now[EBI_TIME_LEN + 1];
     sqlite3_stmt *stmt = ebi_db_stmt(store, &store->writer, EBI_SQL_SUB_INSERT);
+    EBI_LEADS(store);
     if (!stmt) return ebi_db_code(&store->writer);
     ebi_time_text(ebi_now_ms(store), now);
     ebi_bind_text(stmt, 1, s->id.str);
@@ -9262,6 +9466,7 @@ EBI_FN eb_result ebi_sub_insert(eb_store *store, void *arg)
     eb_bus *bus = ebi_bus_of(store);
     int rc, stopping, room;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
+    EBI_LEADS(store);
     ebi_store_lock(store);
     stopping = bus->life.state >= EBI_STOPPING;
     room = ebi_subs_reserve(&bus->subs, &store->allocator, bus->subs.count + 1);
@@ -9290,6 +9495,7 @@ EBI_FN eb_result ebi_sub_delete(eb_store *store, void *arg)
     const eb_id *id = (const eb_id *)arg;
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_SUB_DELETE);
     int rc;
+    EBI_LEADS(store);
     if (s) ebi_bind_text(s, 1, id->str);
     rc = s ? ebi_db_step(s) : ebi_db_code(&store->writer);
     return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "unsubscribing");
@@ -9301,6 +9507,7 @@ EBI_FN eb_result ebi_sub_wait(eb_bus *bus, const ebi_sub *s)
 {
     int64_t deadline = ebi_deadline(&bus->store, bus->set.shutdown_timeout_ms), left;
     EBI_HELD(&bus->store);
+    EB_ASSERT(s->removed && s->keep > 0);
     if (ebi_inside(bus)) return EB_OK;
     while (s->calls > 0) {
         left = deadline == INT64_MAX ? 1000 : deadline - ebi_mono_ms(&bus->store);
@@ -9317,6 +9524,7 @@ EBI_FN int ebi_node_insert(eb_store *store)
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_NODE_INSERT);
     int rc = s ? ebi_db_run(store, &store->writer, EBI_SQL_NODE_CLEAR)
                : ebi_db_code(&store->writer);
+    EBI_LEADS(store);
     if (rc != SQLITE_OK) return rc;
     ebi_time_text(ebi_now_ms(store), now);
     ebi_bind_text(s, 1, store->node_id);
@@ -9337,6 +9545,7 @@ EBI_FN eb_result ebi_subs_announce(eb_store *store, void *arg)
     rc = ebi_node_insert(store);
     if (rc == SQLITE_OK) rc = ebi_db_run(store, &store->writer, EBI_SQL_SUB_CLEAR);
     ebi_store_lock(store);
+    EB_ASSERT(bus->life.incarnation > 0);
     for (s = bus->subs.first; s && rc == SQLITE_OK; s = next) {
         s->keep++;
         ebi_store_unlock(store);
@@ -9411,6 +9620,7 @@ EBI_FN eb_result ebi_bus_begin(eb_bus *bus)
         return ebi_error(EB_ERR_SHUTDOWN, "the bus is shut down");
     }
     ebi_window_forget(&bus->lane); /* the first claims find out */
+    EB_ASSERT(!bus->crew.workers && !bus->crew.keeper_alive);
     ebi_depths_forget(bus);
     ebi_life_be(bus, EBI_STARTED);
     for (i = 0; i < bus->set.workers && ok; i++) ok = ebi_worker_start(bus);
@@ -9480,6 +9690,7 @@ EBI_FN eb_result ebi_stop_threads(eb_bus *bus)
 EBI_FN eb_result ebi_stop_pump(eb_bus *bus)
 {
     int64_t deadline = ebi_deadline(&bus->store, bus->set.shutdown_timeout_ms), left;
+    EBI_HELD(&bus->store);
     EB_ASSERT(bus->set.workers == 0 && bus->life.state >= EBI_STOPPING);
     while (bus->life.state != EBI_STOPPED && bus->pump.active) {
         left = deadline == INT64_MAX ? 1000 : deadline - ebi_mono_ms(&bus->store);
@@ -9577,6 +9788,7 @@ EBI_FN int ebi_rows_grow(eb_store *store, ebi_rows *list)
     size_t cap = list->cap ? list->cap * 2 : 16;
     const eb_allocator *a = &store->allocator;
     void *items;
+    EB_ASSERT(list->out->count <= list->cap);
     if (list->out->count < list->cap) return 1;
     items = a->resize(list->out->items, cap * sizeof(eb_event), a->user);
     if (!items) return 0;
@@ -9641,6 +9853,7 @@ EBI_FN eb_result ebi_rows_read(eb_store *store, ebi_db *db, sqlite3_stmt *s, eb_
 {
     ebi_rows list;
     int rc;
+    EB_ASSERT(out->impl && s);
     memset(&list, 0, sizeof list);
     list.out = out;
     do {
@@ -9723,6 +9936,7 @@ EBI_FN eb_result ebi_query_page(eb_store *store, ebi_db *db, const ebi_filter *f
     int read, count, code;
     sqlite3_stmt *s, *c;
     eb_result rc;
+    EB_ASSERT(!sqlite3_get_autocommit(db->handle));
     ebi_query_choose(f, dead, &read, &count);
     s = ebi_db_stmt(store, db, read);
     c = s && count >= 0 ? ebi_db_stmt(store, db, count) : NULL;
@@ -9808,6 +10022,8 @@ EBI_FN void ebi_dlq_after(eb_store *store, void *arg, eb_result rc)
 {
     const ebi_dlq *d = (const ebi_dlq *)arg;
     eb_bus *bus = ebi_bus_of(store);
+    EBI_HELD(store);
+    EBI_LEADS(store);
     if (rc != EB_OK || !bus) return;
     ebi_figures_live(bus, d->revived);
     if (d->moved) ebi_key_revoke(&bus->lane, d->moved);
@@ -9824,6 +10040,8 @@ EBI_FN int ebi_dlq_retry_row(eb_store *store, int64_t seq, int64_t *revived)
     char now[EBI_TIME_LEN + 1];
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_DLQ_RETRY);
     int rc;
+    EBI_LEADS(store);
+    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     if (!s) return ebi_db_code(&store->writer);
     ebi_time_text(ebi_now_ms(store), now);
     sqlite3_bind_int64(s, 1, seq);
@@ -9844,6 +10062,7 @@ EBI_FN eb_result ebi_dlq_find(eb_store *store, ebi_dlq *d, int wanted)
     ebi_stand stand;
     int rc = SQLITE_OK;
     EB_ASSERT(wanted == EBI_STAND_LIVE || wanted == EBI_STAND_DEAD);
+    EBI_LEADS(store);
     memset(&stand, 0, sizeof stand);
     if (d->seq > 0) rc = ebi_stand_look(store, &store->writer, d->seq, d->id, &stand);
     if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "looking for an event");
@@ -9875,6 +10094,7 @@ EBI_FN eb_result ebi_dlq_move_func(eb_store *store, void *arg)
     int rc, changed;
     d->revived = d->moved = 0;
     if (result != EB_OK) return result;
+    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     ebi_time_text(ebi_now_ms(store), now);
     memset(&end, 0, sizeof end);
     end.seq = d->seq;
@@ -9945,6 +10165,7 @@ EBI_FN eb_result ebi_dlq_retry_all_func(eb_store *store, void *arg)
     int64_t i;
     int rc = SQLITE_OK;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
+    EB_ASSERT(d->done < d->found);
     d->revived = 0;
     for (i = d->done; i < d->found && i < d->done + EBI_DLQ_CHUNK && rc == SQLITE_OK; i++)
         rc = ebi_dlq_retry_row(store, d->seqs[i], &d->revived);
@@ -10033,6 +10254,7 @@ EBI_FN int ebi_depths_count(eb_store *store, ebi_db *db, ebi_depths *out)
     sqlite3_stmt *s = ebi_db_stmt(store, db, EBI_SQL_STATS_LIVE);
     int rc = s ? sqlite3_step(s) : ebi_db_code(db);
     memset(out, 0, sizeof *out);
+    EB_ASSERT(rc != SQLITE_ROW || !sqlite3_get_autocommit(db->handle));
     if (rc == SQLITE_ROW) {
         out->pending = sqlite3_column_int64(s, 1);
         out->processing = sqlite3_column_int64(s, 0) - out->pending;
@@ -10054,6 +10276,7 @@ EBI_FN int ebi_depths_begin(eb_bus *bus, ebi_db *db, int64_t *mine)
     int64_t version = 0, seq;
     int rc, known;
     *mine = 0;
+    EB_ASSERT(db == &store->reader);
     if (!ebi_writer_enter_until(store, ebi_mono_us(store) + EBI_STATS_WAIT_US))
         return ebi_db_number(store, db, EBI_SQL_LAST_SEQ, &seq);
     known = store->writer.handle && !store->must_reopen && /* before the snapshot: if somebody */

@@ -29,7 +29,6 @@
 
 /* ---- asserting and waiting ------------------------------------------------------------------- */
 
-
 /* low <= got <= high */
 #define P_WITHIN(low, high, got)                                                                   \
     do {                                                                                           \

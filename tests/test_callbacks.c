@@ -133,6 +133,7 @@ static void provoke(eb_bus *bus, const char *path, const char *place)
         m.delay_ms = 20;
         T_DO(eb_send(bus, &m, 1, NULL));
         T_MUST(sqlite3_open(path, &app) == SQLITE_OK);
+        sqlite3_busy_timeout(app, P_LONG_MS); /* the bus may be committing just now */
         T_MUST(sqlite3_exec(app, "BEGIN IMMEDIATE", NULL, NULL, NULL) == SQLITE_OK);
         while (!p_get(&from.made) && p_ms() < end) {
             p_nap(5);
