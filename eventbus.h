@@ -5035,11 +5035,16 @@ typedef struct ebi_outcomes {
 } ebi_outcomes;
 
 /* Who is to look, and what for. Written by >>alarms; under the lock. */
+enum {
+    EBI_ASK_LOOK = 1,       /* eb_wake: for other processes' commits */
+    EBI_ASK_CHECKPOINT = 2, /* the WAL is long */
+    EBI_ASK_SHOW = 4        /* what is stuck is to be seen on disk */
+};
 typedef struct ebi_alarms {
     ebi_cond work, keeper, news; /* of workers, the keeper, everybody who waits */
     int conds;                   /* how many of these could be made */
     int wake;                    /* a worker is to be woken when the lock is free */
-    int look, checkpoint, show;  /* for the keeper: eb_wake; a checkpoint; what is stuck, on disk */
+    int asked;                   /* of the keeper, or of who pumps: bits of EBI_ASK_... */
     int64_t until_us;            /* when the keeper wakes up by itself; 0: it is awake */
     int64_t told_ms; /* wall time at which eb_pump said that there is work; INT64_MAX: none */
     int notice;      /* there is some earlier */
@@ -5177,12 +5182,30 @@ EBI_FN void ebi_waiters_hit(eb_bus *bus, int64_t seq, eb_result known)
         ebi_cond_signal(&w->cond);
     }
 }
+
+/* Somebody waits for the end of w->seq, until ebi_waiters_remove(). Lock held. */
+EBI_FN void ebi_waiters_add(eb_bus *bus, ebi_waiter *w)
+{
+    EBI_HELD(&bus->store);
+    EB_ASSERT(w->seq > 0);
+    w->next = bus->alarms.waiters;
+    bus->alarms.waiters = w;
+}
+EBI_FN void ebi_waiters_remove(eb_bus *bus, ebi_waiter *w)
+{
+    ebi_waiter **at = &bus->alarms.waiters;
+    EBI_HELD(&bus->store);
+    while (*at && *at != w) at = &(*at)->next;
+    if (*at) *at = w->next;
+}
+
+/* Whether anybody waits for seq; 0: for any. */
 EBI_FN int ebi_waiters_any(const eb_bus *bus, int64_t seq)
 {
     const ebi_waiter *w;
     EBI_HELD(&bus->store);
     for (w = bus->alarms.waiters; w; w = w->next)
-        if (w->seq == seq) return 1;
+        if (seq == 0 || w->seq == seq) return 1;
     return 0;
 }
 
@@ -5205,6 +5228,32 @@ EBI_FN void ebi_keeper_by(eb_bus *bus, int64_t time_us)
     ebi_cond_signal(&bus->alarms.keeper);
 }
 EBI_FN void ebi_keeper_wake(eb_bus *bus) { ebi_keeper_by(bus, INT64_MIN); }
+
+/* The keeper sleeps for us, or until it is woken. Lock held on entry and exit. */
+EBI_FN void ebi_keeper_sleep(eb_bus *bus, int64_t until_us, int64_t us)
+{
+    EBI_HELD(&bus->store);
+    bus->alarms.until_us = until_us;
+    ebi_store_wait(&bus->store, &bus->alarms.keeper, us);
+    bus->alarms.until_us = 0;
+}
+
+/* Something is asked of the keeper, or of who pumps, at once: a bit of EBI_ASK_... Lock held. */
+EBI_FN void ebi_alarms_ask(eb_bus *bus, int what)
+{
+    EBI_HELD(&bus->store);
+    bus->alarms.asked |= what;
+    ebi_keeper_wake(bus);
+}
+
+/* Whether that was asked; it no longer is. Lock held. */
+EBI_FN int ebi_alarms_asked(eb_bus *bus, int what)
+{
+    int asked = bus->alarms.asked & what;
+    EBI_HELD(&bus->store);
+    bus->alarms.asked &= ~what;
+    return asked != 0;
+}
 
 /* There is something for the log, and perhaps nobody else who could tell it now. Lock held. */
 EBI_FN void ebi_keeper_noted(eb_store *store)
@@ -5235,11 +5284,35 @@ EBI_FN void ebi_notice_tell(eb_bus *bus)
     if (tell) bus->set.notify.func(bus->set.notify.user);
 }
 
-/* There is something for a worker, if one sleeps. Lock held. */
+/* There is something for a worker, if one sleeps: it is woken when whoever commits lets go of the
+** lock. Lock held. */
 EBI_FN void ebi_alarms_work(eb_bus *bus)
 {
     EBI_HELD(&bus->store);
     if (bus->crew.idle > 0) bus->alarms.wake = 1;
+}
+
+/* The same where nobody commits: now. Lock held. */
+EBI_FN void ebi_alarms_work_now(eb_bus *bus)
+{
+    EBI_HELD(&bus->store);
+    ebi_cond_signal(&bus->alarms.work);
+}
+
+/* All workers look. Lock held. */
+EBI_FN void ebi_alarms_work_all(eb_bus *bus)
+{
+    EBI_HELD(&bus->store);
+    ebi_cond_broadcast(&bus->alarms.work);
+}
+
+/* A worker has nothing to do. Lock held on entry and exit. */
+EBI_FN void ebi_alarms_idle(eb_bus *bus)
+{
+    EBI_HELD(&bus->store);
+    bus->crew.idle++;
+    ebi_store_wait(&bus->store, &bus->alarms.work, -1);
+    bus->crew.idle--;
 }
 
 /* Everybody who waits for anything looks again. Lock held. */
@@ -5249,6 +5322,21 @@ EBI_FN void ebi_alarms_news(eb_bus *bus)
     ebi_cond_broadcast(&bus->alarms.news);
 }
 
+/* Waits for news, us < 0: without limit; may wake early. Lock held on entry and exit. */
+EBI_FN void ebi_alarms_wait(eb_bus *bus, int64_t us)
+{
+    EBI_HELD(&bus->store);
+    ebi_store_wait(&bus->store, &bus->alarms.news, us);
+}
+
+/* Somebody waits for the end of all, or does no longer. Lock held. */
+EBI_FN void ebi_alarms_drain(eb_bus *bus, int more)
+{
+    EBI_HELD(&bus->store);
+    bus->alarms.drainers += more;
+    EB_ASSERT(bus->alarms.drainers >= 0);
+}
+
 /* eb_pump has said that there is work at told_ms. Lock held. */
 EBI_FN void ebi_alarms_told(eb_bus *bus, int64_t told_ms)
 {
@@ -5256,6 +5344,24 @@ EBI_FN void ebi_alarms_told(eb_bus *bus, int64_t told_ms)
     EB_ASSERT(!bus->set.workers);
     bus->alarms.told_ms = told_ms;
     bus->alarms.notice = 0;
+}
+
+/* The conditions; 0: they cannot be made. Before anybody else knows the bus. */
+EBI_FN int ebi_alarms_init(eb_bus *bus)
+{
+    ebi_alarms *a = &bus->alarms;
+    a->told_ms = INT64_MAX;
+    if (ebi_cond_init(&a->work) == 0) a->conds = 1;
+    if (a->conds == 1 && ebi_cond_init(&a->keeper) == 0) a->conds = 2;
+    if (a->conds == 2 && ebi_cond_init(&a->news) == 0) a->conds = 3;
+    return a->conds == 3;
+}
+EBI_FN void ebi_alarms_fini(eb_bus *bus)
+{
+    ebi_alarms *a = &bus->alarms;
+    if (a->conds > 0) ebi_cond_fini(&a->work);
+    if (a->conds > 1) ebi_cond_fini(&a->keeper);
+    if (a->conds > 2) ebi_cond_fini(&a->news);
 }
 
 /* Somebody tells the log what was committed: eb_drain comes after that. Lock held. */
@@ -5325,8 +5431,7 @@ EBI_FN int ebi_keeper_copies(eb_store *store)
     EB_ASSERT(store->wal_frames >= store->wal_done);
     if (!bus || !bus->crew.keeper_alive) return 0;
     store->wal_done = store->wal_frames;
-    bus->alarms.checkpoint = 1;
-    ebi_cond_signal(&bus->alarms.keeper);
+    ebi_alarms_ask(bus, EBI_ASK_CHECKPOINT);
     return 1;
 }
 
@@ -5606,7 +5711,7 @@ EBI_FN void ebi_window_lap(ebi_lane *lane)
         ebi_types_clear(&bus->store, &w->held);
         w->parked_paused = 0;
     }
-    ebi_cond_signal(&bus->alarms.work);
+    ebi_alarms_work_now(bus);
     ebi_alarms_news(bus);
     ebi_notice(bus, 0);
 }
@@ -6466,7 +6571,7 @@ EBI_FN int ebi_publish_place(eb_bus *bus, ebi_entry *e, int birth)
         e->due_ms = EBI_NOT_DUE;
         ebi_list_push(&bus->lane.claimed, e);
         if (w->cursor == e->seq - 1) w->cursor = e->seq; /* else it is read anew */
-        bus->alarms.wake = 1;
+        ebi_alarms_work(bus);
         return 1;
     }
     if (birth == EBI_BORN_DONE || birth == EBI_BORN_DEAD || e->due_ms) {
@@ -6503,11 +6608,10 @@ EBI_FN void ebi_publish_after(eb_store *store, void *arg, eb_result rc)
     }
     if (p->waiter) {
         p->waiter->seq = p->last_seq;
-        p->waiter->next = bus->alarms.waiters;
         p->waiter->hit = p->slots[0].birth >= EBI_BORN_DONE; /* it is over already */
         if (p->slots[0].birth == EBI_BORN_DONE) p->waiter->known = EB_OK;
         if (p->slots[0].birth == EBI_BORN_DEAD) p->waiter->known = EB_DEAD;
-        bus->alarms.waiters = p->waiter;
+        ebi_waiters_add(bus, p->waiter);
     }
     if (p->due_ms) ebi_lane_due(&bus->lane, p->due_ms);
     for (i = 0; i < p->count; i++) {
@@ -7865,7 +7969,7 @@ EBI_FN eb_result ebi_claims_resync(eb_store *store)
     ebi_lane_forget(&bus->lane);
     ebi_lane_stir(&bus->lane);
     ebi_depths_forget(bus);
-    ebi_cond_broadcast(&bus->alarms.work);
+    ebi_alarms_work_all(bus);
     ebi_store_unlock(store);
     return EB_OK;
 }
@@ -8477,7 +8581,7 @@ EBI_FN void ebi_subs_resume(eb_bus *bus)
     EBI_HELD(&bus->store);
     EB_ASSERT(bus->set.workers > 0);
     for (s = bus->subs.first; s; s = s->next) s->paused = 0;
-    bus->alarms.show = 1;
+    ebi_alarms_ask(bus, EBI_ASK_SHOW);
     if (bus->lane.claiming || bus->lane.win.parked_paused) ebi_lane_lap(&bus->lane);
 }
 
@@ -8493,7 +8597,7 @@ EBI_FN void *ebi_worker_main(void *arg)
         e = ebi_claim_start(&bus->lane);
         if (e) {
             if (bus->crew.idle > 0 && (bus->lane.claimed.head || ebi_claim_due_now(&bus->lane)))
-                ebi_cond_signal(&bus->alarms.work); /* there is more: one wakes the next */
+                ebi_alarms_work_now(bus); /* there is more: one wakes the next */
             urgent = ebi_attempt(bus, &w->run, e);
             if (w->run.lost) break;
             if (urgent) {
@@ -8504,9 +8608,7 @@ EBI_FN void *ebi_worker_main(void *arg)
         } else if ((what = ebi_claim_what(&bus->lane)) != EBI_CLAIM_NOTHING) {
             ebi_claim_some(&bus->lane, what);
         } else {
-            bus->crew.idle++;
-            ebi_store_wait(&bus->store, &bus->alarms.work, -1);
-            bus->crew.idle--;
+            ebi_alarms_idle(bus);
         }
     }
     if (bus->life.state == EBI_FORKED) return NULL;
@@ -8526,7 +8628,7 @@ EBI_FN void *ebi_worker_main(void *arg)
     w->ended = 1;
     bus->crew.alive--;
     ebi_alarms_news(bus);
-    ebi_cond_signal(&bus->alarms.keeper);
+    ebi_keeper_wake(bus);
     ebi_store_unlock(&bus->store);
     return NULL;
 }
@@ -8573,7 +8675,7 @@ EBI_FN void ebi_run_lose(eb_bus *bus, ebi_run *run)
         ebi_thread_detach(w->thread);
         bus->crew.alive--;
         bus->crew.lost++;
-        bus->alarms.show = 1;
+        ebi_alarms_ask(bus, EBI_ASK_SHOW);
         ebi_life_refer(bus, 1);
     }
 }
@@ -8649,7 +8751,7 @@ EBI_FN void ebi_bus_finish(eb_bus *bus)
     EB_ASSERT(bus->life.state == EBI_STOPPING);
     ebi_store_lock(store);
     while (bus->calls.first) ebi_run_lose(bus, bus->calls.first); /* those that were given up */
-    while (bus->lane.claiming) ebi_store_wait(store, &bus->alarms.news, -1);
+    while (bus->lane.claiming) ebi_alarms_wait(bus, -1);
     ebi_store_unlock(store);
     ebi_writer_enter(store); /* whatever is being born claimed is in `claimed` after this */
     ebi_writer_leave(store);
@@ -8718,7 +8820,7 @@ EBI_FN int ebi_look_outside(eb_bus *bus, int64_t until_us)
     ebi_store_lock(store);
     ebi_lane_stir(&bus->lane);
     ebi_waiters_hit(bus, 0, EB_EMPTY);
-    ebi_cond_signal(&bus->alarms.work);
+    ebi_alarms_work_now(bus);
     ebi_alarms_news(bus);
     ebi_store_unlock(store);
     return 1;
@@ -8840,8 +8942,7 @@ EBI_FN int ebi_job_show(eb_bus *bus)
     int lost = bus->crew.lost;
     int64_t until_us = bus->clockwork.now_us + EBI_CLOCKWORK_WAIT_US;
     EBI_HELD(&bus->store);
-    if (!bus->alarms.show || bus->life.state != EBI_STARTED) return 0;
-    bus->alarms.show = 0;
+    if (bus->life.state != EBI_STARTED || !ebi_alarms_asked(bus, EBI_ASK_SHOW)) return 0;
     ebi_store_unlock(&bus->store);
     ebi_req_init(&r, ebi_job_show_func, NULL, &lost, EB_DURABLE_NORMAL, until_us);
     r.queue_us = until_us;
@@ -8886,8 +8987,7 @@ EBI_FN int ebi_job_checkpoint(eb_bus *bus)
 {
     EBI_HELD(&bus->store);
     EB_ASSERT(bus->crew.keeper_alive);
-    if (!bus->alarms.checkpoint) return 0;
-    bus->alarms.checkpoint = 0;
+    if (!ebi_alarms_asked(bus, EBI_ASK_CHECKPOINT)) return 0;
     ebi_store_unlock(&bus->store);
     ebi_clockwork_checkpoint(bus);
     ebi_store_lock(&bus->store);
@@ -8905,13 +9005,12 @@ EBI_FN int ebi_job_outside(eb_bus *bus)
     if (k->looked_us == 0 && bus->set.workers) at_us = ebi_add(k->now_us, poll_us); /* the first */
     if (k->looked_us == 0) k->looked_us = bus->set.workers ? k->now_us : 0;
     if (polls) ebi_clockwork_again(bus, at_us);
-    if (!bus->alarms.look && !(polls && at_us <= k->now_us)) return 0;
-    bus->alarms.look = 0;
+    if (!ebi_alarms_asked(bus, EBI_ASK_LOOK) && !(polls && at_us <= k->now_us)) return 0;
     k->looked_us = k->now_us;
     ebi_store_unlock(&bus->store);
     looked = ebi_look_outside(bus, bus->set.workers ? k->now_us + EBI_CLOCKWORK_WAIT_US : 0);
     ebi_store_lock(&bus->store);
-    if (!looked) bus->alarms.look = 1;
+    if (!looked) ebi_alarms_ask(bus, EBI_ASK_LOOK); /* again */
     return 1;
 }
 
@@ -8922,7 +9021,7 @@ EBI_FN int ebi_job_due(eb_bus *bus)
     EBI_HELD(&bus->store);
     if (in_us > 0) ebi_clockwork_again(bus, ebi_add(bus->clockwork.now_us, in_us));
     else if (bus->life.state == EBI_STARTED && bus->crew.idle > 0)
-        ebi_cond_signal(&bus->alarms.work);
+        ebi_alarms_work_now(bus);
     return 0;
 }
 
@@ -8956,9 +9055,8 @@ EBI_FN void *ebi_keeper_main(void *arg)
     ebi_store_lock(store);
     while (bus->life.state == EBI_STARTED || (bus->crew.alive > 0 && !bus->life.abandon)) {
         if (ebi_clockwork_turn(bus)) continue;
-        bus->alarms.until_us = bus->clockwork.next_us;
-        ebi_store_wait(store, &bus->alarms.keeper, bus->clockwork.next_us - bus->clockwork.now_us);
-        bus->alarms.until_us = 0;
+        ebi_keeper_sleep(bus, bus->clockwork.next_us,
+                         bus->clockwork.next_us - bus->clockwork.now_us);
     }
     ebi_store_unlock(store);
     ebi_db_close(&bus->crew.checker);
@@ -9065,7 +9163,7 @@ EBI_FN void ebi_pump_look(eb_bus *bus, int now)
 {
     EBI_HELD(&bus->store);
     EB_ASSERT(bus->pump.active && !bus->set.workers);
-    if (now) bus->alarms.look = 1;
+    if (now) ebi_alarms_ask(bus, EBI_ASK_LOOK);
     while (bus->life.state == EBI_STARTED && ebi_clockwork_turn(bus)) continue;
 }
 
@@ -9109,7 +9207,7 @@ EBI_FN void ebi_pump_turn(eb_bus *bus, int64_t deadline_ms)
     EB_ASSERT(bus->pump.active && !bus->set.workers);
     ebi_pump_look(bus, 0);
     if (ebi_pump_one(bus, INT64_MAX)) {
-        if (bus->alarms.waiters || !bus->lane.claimed.head) ebi_pump_flush(bus);
+        if (ebi_waiters_any(bus, 0) || !bus->lane.claimed.head) ebi_pump_flush(bus);
         return;
     }
     ebi_pump_flush(bus);
@@ -9155,14 +9253,6 @@ EBI_FN void ebi_waiter_init(ebi_waiter *w, int64_t seq)
     w->seq = seq;
     w->known = EB_EMPTY;
     ebi_cond_init(&w->cond);
-}
-EBI_FN void ebi_waiter_remove(eb_bus *bus, ebi_waiter *w)
-{
-    ebi_waiter **at = &bus->alarms.waiters;
-    EBI_HELD(&bus->store);
-    EB_ASSERT(w->seq > 0);
-    while (*at && *at != w) at = &(*at)->next;
-    if (*at) *at = w->next;
 }
 
 /* Waits for w, which is registered and holds a seq. Lock held on entry and exit. Looks at the file
@@ -9314,7 +9404,7 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
     if (pump) bus->pump.until_us = ebi_us(deadline_ms);
     if (pump) ebi_pump_look(bus, 1);
     else ebi_drain_look(bus, deadline_ms);
-    bus->alarms.drainers++;
+    ebi_alarms_drain(bus, 1);
     EB_ASSERT(!pump || bus->pump.active);
     for (;;) {
         if ((rc = ebi_pump_forked(bus)) != EB_OK) break;
@@ -9342,10 +9432,10 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
         }
         bus->pump.run.called = 0;
         if (pump) ebi_pump_turn(bus, deadline_ms);
-        else ebi_store_wait(store, &bus->alarms.news, (left < 1000 ? left : 1000) * 1000);
+        else ebi_alarms_wait(bus, (left < 1000 ? left : 1000) * 1000);
         if (left <= 0) late = bus->pump.run.called; /* what is due right now was still in time */
     }
-    bus->alarms.drainers--;
+    ebi_alarms_drain(bus, -1);
     if (pump) ebi_pump_done(bus);
     return rc;
 }
@@ -9630,7 +9720,7 @@ EBI_FN eb_result ebi_bus_begin(eb_bus *bus)
         bus->crew.keeper_alive = bus->crew.started = bus->set.workers > 0;
     } else { /* the workers cannot have done anything: they have not had the lock */
         ebi_life_be(bus, EBI_STARTING);
-        ebi_cond_broadcast(&bus->alarms.work);
+        ebi_alarms_work_all(bus);
         ebi_workers_join(bus, 0);
         rc = ebi_error(EB_ERR_NOMEM, "cannot start a thread");
     }
@@ -9648,8 +9738,8 @@ EBI_FN void ebi_stop_begin(eb_bus *bus)
     bus->life.until_us = ebi_add(ebi_writer_until(&bus->store),
                                  bus->set.shutdown_timeout_ms < 0
                                      ? INT64_MAX / 2 : ebi_us(bus->set.shutdown_timeout_ms));
-    ebi_cond_broadcast(&bus->alarms.work);
-    ebi_cond_signal(&bus->alarms.keeper);
+    ebi_alarms_work_all(bus);
+    ebi_keeper_wake(bus);
     ebi_alarms_news(bus);
     ebi_waiters_hit(bus, 0, EB_EMPTY);
 }
@@ -9664,9 +9754,9 @@ EBI_FN eb_result ebi_stop_threads(eb_bus *bus)
         left = deadline == INT64_MAX ? -1 : deadline - ebi_mono_ms(&bus->store);
         if (left <= 0 && deadline != INT64_MAX && !bus->life.abandon) {
             bus->life.abandon = 1; /* the keeper gives up on what still runs, and finishes */
-            ebi_cond_signal(&bus->alarms.keeper);
+            ebi_keeper_wake(bus);
         }
-        ebi_store_wait(&bus->store, &bus->alarms.news, left <= 0 ? -1 : ebi_us(left));
+        ebi_alarms_wait(bus, left <= 0 ? -1 : ebi_us(left));
     }
     if (bus->crew.started && !bus->crew.joining) {
         bus->crew.joining = 1;
@@ -9675,11 +9765,11 @@ EBI_FN eb_result ebi_stop_threads(eb_bus *bus)
         ebi_alarms_news(bus);
     }
     while (bus->crew.joining && !bus->crew.joined)
-        ebi_store_wait(&bus->store, &bus->alarms.news, -1);
+        ebi_alarms_wait(bus, -1);
     while (bus->crew.lost > 0 && !bus->life.abandon) { /* those that timed out before */
         left = deadline == INT64_MAX ? 1000 : deadline - ebi_mono_ms(&bus->store);
         if (left <= 0) bus->life.abandon = 1;
-        else ebi_store_wait(&bus->store, &bus->alarms.news, ebi_us(left));
+        else ebi_alarms_wait(bus, ebi_us(left));
     }
     if (bus->crew.lost > 0)
         return ebi_error(EB_ERR_TIMEOUT, "%d handlers are still running", bus->crew.lost);
@@ -9723,9 +9813,7 @@ EBI_FN void ebi_bus_free(eb_bus *bus)
     ebi_types_clear(&bus->store, &bus->figures.unmatched_types);
     if (bus->set.policy.schedule_ms) ebi_free(&a, bus->set.policy.schedule_ms);
     ebi_free(&a, bus->subs.by_type);
-    if (bus->alarms.conds > 0) ebi_cond_fini(&bus->alarms.work);
-    if (bus->alarms.conds > 1) ebi_cond_fini(&bus->alarms.keeper);
-    if (bus->alarms.conds > 2) ebi_cond_fini(&bus->alarms.news);
+    ebi_alarms_fini(bus);
     ebi_store_fini(&bus->store);
     ebi_free(&a, bus);
 }
@@ -10030,7 +10118,7 @@ EBI_FN void ebi_dlq_after(eb_store *store, void *arg, eb_result rc)
     ebi_lane_suspects(&bus->lane);
     ebi_waiters_hit(bus, 0, EB_EMPTY);
     ebi_lane_due(&bus->lane, 0);
-    ebi_cond_signal(&bus->alarms.work);
+    ebi_alarms_work_now(bus);
     ebi_alarms_news(bus);
 }
 
@@ -10482,11 +10570,8 @@ EB_API eb_result eb_open(eb_bus **out, const eb_options *options)
         bus->store.allocator = allocator;
         bus->store.logger = logger;
         bus->life.refs = bus->lane.batch = 1;
-        bus->lane.win.next_due_ms = bus->alarms.told_ms = INT64_MAX;
-        bus->alarms.conds += ebi_cond_init(&bus->alarms.work) == 0;
-        if (bus->alarms.conds == 1) bus->alarms.conds += ebi_cond_init(&bus->alarms.keeper) == 0;
-        if (bus->alarms.conds == 2) bus->alarms.conds += ebi_cond_init(&bus->alarms.news) == 0;
-        if (bus->alarms.conds < 3) rc = ebi_error(EB_ERR_NOMEM, "cannot make a condition");
+        bus->lane.win.next_due_ms = INT64_MAX;
+        if (!ebi_alarms_init(bus)) rc = ebi_error(EB_ERR_NOMEM, "cannot make a condition");
         if (rc == EB_OK) rc = ebi_bus_options(bus, options);
         if (rc == EB_OK) rc = ebi_store_init(&bus->store, options, 1);
         if (rc == EB_OK) ebi_bus_limit_payload(bus);
@@ -10539,7 +10624,7 @@ EB_API eb_result eb_shutdown(eb_bus *bus)
     if (ebi_inside(bus)) {
         ebi_stop_begin(bus);
     } else {
-        while (bus->life.state == EBI_STARTING) ebi_store_wait(&bus->store, &bus->alarms.news, -1);
+        while (bus->life.state == EBI_STARTING) ebi_alarms_wait(bus, -1);
         ebi_stop_begin(bus);
         rc = bus->set.workers ? ebi_stop_threads(bus) : ebi_stop_pump(bus);
     }
@@ -10578,8 +10663,7 @@ EB_API void eb_wake(eb_bus *bus)
 {
     if (ebi_bus_check(bus) != EB_OK) return;
     ebi_store_lock(&bus->store);
-    bus->alarms.look = 1;
-    ebi_cond_signal(&bus->alarms.keeper);
+    ebi_alarms_ask(bus, EBI_ASK_LOOK);
     ebi_store_unlock(&bus->store);
 }
 
@@ -10662,7 +10746,7 @@ EB_API eb_result eb_publish(eb_bus *bus, const char *type, const char *payload, 
         ebi_store_lock(&bus->store);
         if (rc == EB_OK) {
             rc = ebi_wait_for(bus, &w, id->str, INT64_MAX, pump, 1);
-            ebi_waiter_remove(bus, &w);
+            ebi_waiters_remove(bus, &w);
         }
         if (pump) ebi_pump_done(bus);
         ebi_store_unlock(&bus->store);
@@ -10689,14 +10773,13 @@ EB_API eb_result eb_wait(eb_bus *bus, const char *id, int64_t timeout_ms)
     if (ebi_inside(bus)) rc = ebi_error(EB_ERR_STATE, "not inside a handler or logger");
     else if (pump) rc = ebi_pump_enter(bus);
     if (rc == EB_OK) {
-        w.next = bus->alarms.waiters;
-        bus->alarms.waiters = &w;
+        ebi_waiters_add(bus, &w);
         if (bus->out.waiting.head && pump) ebi_pump_flush(bus);
         w.hit = 1; /* it may be over */
         if (pump) bus->pump.until_us = ebi_us(ebi_deadline(&bus->store, timeout_ms));
         if (pump) ebi_pump_look(bus, 1);
         rc = ebi_wait_for(bus, &w, id, ebi_deadline(&bus->store, timeout_ms), pump, 0);
-        ebi_waiter_remove(bus, &w);
+        ebi_waiters_remove(bus, &w);
         if (pump) ebi_pump_done(bus);
     }
     ebi_store_unlock(&bus->store);
