@@ -5126,6 +5126,13 @@ EBI_FN void ebi_life_be(eb_bus *bus, int state)
     bus->life.state = state;
 }
 
+/* A new start, and what it is called: a number that no other has. Lock not needed: nobody runs yet. */
+EBI_FN void ebi_life_begin(eb_bus *bus, int64_t incarnation)
+{
+    EB_ASSERT(bus->life.state == EBI_STARTING && incarnation > 0);
+    bus->life.incarnation = incarnation;
+}
+
 /* One more, or one less, refers to it; 1: that was the last. Lock held. */
 EBI_FN int ebi_life_refer(eb_bus *bus, int more)
 {
@@ -5135,11 +5142,46 @@ EBI_FN int ebi_life_refer(eb_bus *bus, int more)
     return bus->life.refs == 0;
 }
 
+/* ---- calls ---- */
+
 /* A suspect begins to run alone, or has ended. Lock held. */
 EBI_FN void ebi_calls_solo(eb_bus *bus, int on)
 {
     EBI_HELD(&bus->store);
     bus->calls.solo = on;
+}
+
+/* The handlers of e are called from now on, by this thread. Lock held. */
+EBI_FN void ebi_calls_enter(eb_bus *bus, ebi_run *run, ebi_entry *e)
+{
+    EBI_HELD(&bus->store);
+    EB_ASSERT(!run->entry && !run->sub);
+    run->entry = e;
+    run->lost = run->called = 0;
+    run->thread = ebi_thread_self();
+    run->next = bus->calls.first;
+    bus->calls.first = run;
+    bus->calls.running++;
+}
+
+/* They are no longer, or are given up. Lock held. */
+EBI_FN void ebi_calls_leave(eb_bus *bus, ebi_run *run)
+{
+    ebi_run **at = &bus->calls.first;
+    EBI_HELD(&bus->store);
+    EB_ASSERT(bus->calls.running > 0);
+    while (*at != run) at = &(*at)->next;
+    *at = run->next;
+    bus->calls.running--;
+    if (run->entry->suspect) ebi_calls_solo(bus, 0);
+}
+
+/* The claim with this token is between a call that was given up and its outcome; 0: none is. Lock
+** held. */
+EBI_FN void ebi_calls_timed_out(eb_bus *bus, int64_t token)
+{
+    EBI_HELD(&bus->store);
+    bus->calls.timed_out = token;
 }
 
 /* ---- figures ---- */
@@ -5154,12 +5196,71 @@ EBI_FN void ebi_figures_failed(eb_bus *bus, int64_t attempts, int64_t deaths)
     bus->figures.died += deaths;
 }
 
-/* So many live rows more, or less: for max_pending, which takes a bound. Lock held. */
-EBI_FN void ebi_figures_live(eb_bus *bus, int64_t more)
+/* Stored, handled, answered too late. Lock held. */
+EBI_FN void ebi_figures_published(eb_bus *bus, int64_t more)
 {
     EBI_HELD(&bus->store);
-    EBI_LEADS(&bus->store);
+    bus->figures.published += more;
+}
+EBI_FN void ebi_figures_delivered(eb_bus *bus, int64_t more)
+{
+    EBI_HELD(&bus->store);
+    bus->figures.delivered += more;
+}
+EBI_FN void ebi_figures_stale(eb_bus *bus)
+{
+    EBI_HELD(&bus->store);
+    bus->figures.stale++;
+}
+
+/* Done without a handler; returns what ebi_types_add() says of the type. Lock held. */
+EBI_FN int ebi_figures_unmatched(eb_bus *bus, const char *type)
+{
+    EBI_HELD(&bus->store);
+    bus->figures.unmatched++;
+    return ebi_types_add(&bus->store, &bus->figures.unmatched_types, type);
+}
+
+/* ---- max_pending: an upper bound of live rows, see >>caps ---- */
+
+/* So many live rows more, or less. Lock held. */
+EBI_FN void ebi_cap_add(eb_bus *bus, int64_t more)
+{
+    EBI_HELD(&bus->store);
     bus->cap.live += more;
+}
+
+/* The same of rows up to seq, unless a later one of this commit has counted them already. */
+EBI_FN void ebi_cap_published(eb_bus *bus, int64_t more, int64_t seq)
+{
+    if (bus->cap.seq >= seq) return;
+    ebi_cap_add(bus, more);
+    bus->cap.seq = seq;
+}
+
+/* The bound is worth nothing: the next publish counts. By the leader. */
+EBI_FN void ebi_cap_forget(eb_bus *bus)
+{
+    EBI_LEADS(&bus->store);
+    bus->cap.us = 0;
+}
+
+/* ---- what is the leader's ---- */
+
+/* A new start: no token of it was ever given out, nothing is known of claims. */
+EBI_FN void ebi_lead_begin(eb_bus *bus, int64_t token)
+{
+    EBI_LEADS(&bus->store);
+    EB_ASSERT(token > 0);
+    bus->lead.next_token = token;
+    bus->lead.claimed_to = 0;
+}
+
+/* No row above seq was ever claimed, says meta; 0: that is to be asked. */
+EBI_FN void ebi_lead_claimed_to(eb_bus *bus, int64_t seq)
+{
+    EBI_LEADS(&bus->store);
+    bus->lead.claimed_to = seq;
 }
 
 /* ===========================================================================
@@ -5668,6 +5769,102 @@ EBI_FN void ebi_lane_copies(ebi_lane *lane, size_t more, size_t less)
     lane->copies -= less;
 }
 
+/* There is other work than the lap. Lock held. */
+EBI_FN void ebi_lane_busy(ebi_lane *lane)
+{
+    EBI_HELD(&lane->bus->store);
+    lane->win.lap_busy = 1;
+}
+
+/* Rows lie above the cursor, for the scan. Lock held. */
+EBI_FN void ebi_lane_more(ebi_lane *lane)
+{
+    EBI_HELD(&lane->bus->store);
+    lane->win.disk_more = 1;
+    ebi_alarms_work(lane->bus);
+}
+
+/* seq is stored and is nothing for the scan: if it comes next, the cursor goes on behind it. Lock
+** held. */
+EBI_FN int ebi_lane_follow(ebi_lane *lane, int64_t seq)
+{
+    EBI_HELD(&lane->bus->store);
+    if (lane->win.cursor != seq - 1) return 0;
+    lane->win.cursor = seq;
+    return 1;
+}
+
+/* A copy of an event that was born pending: kept if it comes next and there is room, 0: it is not,
+** and will be read from disk. Lock held. */
+EBI_FN int ebi_lane_keep(ebi_lane *lane, ebi_entry *e)
+{
+    ebi_window *w = &lane->win;
+    EBI_HELD(&lane->bus->store);
+    EB_ASSERT(!e->token && !e->due_ms);
+    if (w->ready.count >= EB_READY_MAX || w->ready.bytes + e->bytes > EB_READY_BYTES ||
+        !ebi_lane_follow(lane, e->seq))
+        return 0;
+    ebi_list_push(&w->ready, e);
+    ebi_alarms_work(lane->bus);
+    return 1;
+}
+
+/* An event that was born claimed. Lock held. */
+EBI_FN void ebi_lane_born(ebi_lane *lane, ebi_entry *e)
+{
+    EBI_HELD(&lane->bus->store);
+    EB_ASSERT(e->token && !e->ordering_key);
+    e->due_ms = EBI_NOT_DUE;
+    ebi_list_push(&lane->claimed, e);
+    ebi_lane_follow(lane, e->seq); /* else it is read anew, and found claimed */
+    ebi_alarms_work(lane->bus);
+}
+
+/* An event of this type was passed over: nobody matches it, or it waits and holds up others, or its
+** subscription is paused. Lock held. */
+EBI_FN void ebi_lane_pass_by(ebi_lane *lane, const char *type, int match)
+{
+    ebi_window *w = &lane->win;
+    EBI_HELD(&lane->bus->store);
+    ebi_types_add(&lane->bus->store, match == EBI_MATCH_YES ? &w->held : &w->parked, type);
+    if (match == EBI_MATCH_PAUSED) w->parked_paused = 1;
+}
+
+/* The line of e's key is to be walked by the next claim. Lock held. */
+EBI_FN void ebi_lane_look(ebi_lane *lane, ebi_entry *e)
+{
+    EBI_HELD(&lane->bus->store);
+    EB_ASSERT(e->ordering_key);
+    ebi_list_push(&lane->looks, e);
+}
+
+/* A new start: the epoch is one that no row has seen yet. */
+EBI_FN void ebi_lane_begin(ebi_lane *lane, int64_t epoch)
+{
+    EBI_LEADS(&lane->bus->store);
+    EB_ASSERT(epoch > 0 && !lane->claiming);
+    lane->win.epoch = epoch;
+}
+
+EBI_FN void ebi_lane_init(ebi_lane *lane, eb_bus *bus)
+{
+    lane->bus = bus;
+    lane->batch = 1;
+    lane->win.next_due_ms = INT64_MAX;
+}
+
+/* Nobody else knows it any more. */
+EBI_FN void ebi_lane_fini(ebi_lane *lane)
+{
+    eb_store *store = &lane->bus->store;
+    EB_ASSERT(!lane->claiming);
+    ebi_list_free(store, &lane->claimed);
+    ebi_list_free(store, &lane->looks);
+    ebi_list_free(store, &lane->win.ready);
+    ebi_types_clear(store, &lane->win.parked);
+    ebi_types_clear(store, &lane->win.held);
+}
+
 /* Handlers took so long: more are claimed at once while they are quick and events wait, one when
 ** not. Lock held. */
 EBI_FN void ebi_lane_adapt(ebi_lane *lane, int64_t took_us)
@@ -5815,7 +6012,7 @@ EBI_FN int ebi_claim_mark(ebi_lane *lane, int64_t seq)
     EBI_LEADS(&bus->store);
     if (seq <= bus->lead.claimed_to) return SQLITE_OK;
     rc = ebi_step_seq(&bus->store, EBI_SQL_CLAIMED_TO, seq + EBI_CLAIM_STEP);
-    if (rc == SQLITE_OK) bus->lead.claimed_to = seq + EBI_CLAIM_STEP;
+    if (rc == SQLITE_OK) ebi_lead_claimed_to(bus, seq + EBI_CLAIM_STEP);
     return rc;
 }
 
@@ -5995,21 +6192,21 @@ EBI_FN void ebi_outcome_done(eb_bus *bus, ebi_entry *e)
     EBI_LEADS(&bus->store);
     EB_ASSERT(e->token != 0 && (!e->look || e->ordering_key));
     if (!e->stale) {
-        bus->figures.delivered += e->outcome == EBI_OUT_DONE;
+        ebi_figures_delivered(bus, e->outcome == EBI_OUT_DONE);
         ebi_figures_failed(bus, e->outcome == EBI_OUT_RETRY || e->outcome == EBI_OUT_DEAD,
                            e->outcome == EBI_OUT_DEAD);
-        ebi_figures_live(bus, -over);
+        ebi_cap_add(bus, -over);
         if (comes_back) ebi_lane_due(e->lane, e->due_ms);
         if (e->outcome == EBI_OUT_RELEASE && e->suspect) ebi_lane_suspects(e->lane);
     } else if (e->outcome != EBI_OUT_RELEASE) {
-        bus->figures.stale++;
+        ebi_figures_stale(bus);
     }
     if (over)
         ebi_waiters_hit(bus, e->seq, e->stale                      ? EB_EMPTY
                                      : e->outcome == EBI_OUT_DONE ? EB_OK
                                                                   : EB_DEAD);
     e->token = 0;
-    if (e->look) ebi_list_push(&e->lane->looks, e);
+    if (e->look) ebi_lane_look(e->lane, e);
     else ebi_entry_drop(&bus->store, e);
 }
 
@@ -6062,6 +6259,14 @@ EBI_FN eb_result ebi_outcomes_flush_with(eb_bus *bus, eb_result (*func)(eb_store
 EBI_FN eb_result ebi_outcomes_flush(eb_bus *bus, int64_t until_us, int64_t queue_us)
 {
     return ebi_outcomes_flush_with(bus, ebi_outcomes_nothing, until_us, queue_us);
+}
+
+/* The keeper commits what waits at once. Lock held. */
+EBI_FN void ebi_outcomes_hurry(eb_bus *bus)
+{
+    EBI_HELD(&bus->store);
+    bus->out.since_us = 0;
+    ebi_keeper_wake(bus);
 }
 
 /* Hands an outcome over. Lock held. Returns 1 if it should be committed at once. */
@@ -6201,8 +6406,7 @@ EBI_FN void ebi_unmatched_done(eb_bus *bus, const char *id, const char *type)
 {
     int first;
     ebi_store_lock(&bus->store);
-    bus->figures.unmatched++;
-    first = ebi_types_add(&bus->store, &bus->figures.unmatched_types, type);
+    first = ebi_figures_unmatched(bus, type);
     ebi_store_unlock(&bus->store);
     if (first)
         ebi_unmatched_warn(&bus->store, first > 0
@@ -6489,7 +6693,8 @@ EBI_FN void ebi_publish_anew(eb_bus *bus)
     ebi_lane_forget(&bus->lane);
     ebi_depths_forget(bus);
     ebi_bus_hopes(bus);
-    bus->lead.claimed_to = bus->cap.us = 0;
+    ebi_lead_claimed_to(bus, 0);
+    ebi_cap_forget(bus);
     bus->store.must_resync = 1;
 }
 
@@ -6563,29 +6768,16 @@ EBI_FN eb_result ebi_publish_func(eb_store *store, void *arg)
 /* Puts a stored event where it belongs in memory. Lock held. Returns 1 if it was taken. */
 EBI_FN int ebi_publish_place(eb_bus *bus, ebi_entry *e, int birth)
 {
-    ebi_window *w = &bus->lane.win;
+    ebi_lane *lane = &bus->lane;
     EBI_HELD(&bus->store);
     EB_ASSERT(e->lane && e->seq > 0 && (birth == EBI_BORN_CLAIMED) == (e->token != 0));
-    if (bus->life.state != EBI_STARTED && birth != EBI_BORN_CLAIMED) return 0;
     if (birth == EBI_BORN_CLAIMED) {
-        e->due_ms = EBI_NOT_DUE;
-        ebi_list_push(&bus->lane.claimed, e);
-        if (w->cursor == e->seq - 1) w->cursor = e->seq; /* else it is read anew */
-        ebi_alarms_work(bus);
+        ebi_lane_born(lane, e);
         return 1;
     }
-    if (birth == EBI_BORN_DONE || birth == EBI_BORN_DEAD || e->due_ms) {
-        if (w->cursor == e->seq - 1) w->cursor = e->seq;
-        return 0;
-    }
-    e->token = 0;
-    if (w->cursor == e->seq - 1 && w->ready.count < EB_READY_MAX &&
-        w->ready.bytes + e->bytes <= EB_READY_BYTES) {
-        ebi_list_push(&w->ready, e);
-        w->cursor = e->seq;
-        ebi_alarms_work(bus);
-        return 1;
-    }
+    if (bus->life.state != EBI_STARTED) return 0;
+    if (birth == EBI_BORN_PENDING && !e->due_ms) return ebi_lane_keep(lane, e);
+    ebi_lane_follow(lane, e->seq);
     return 0;
 }
 
@@ -6601,11 +6793,8 @@ EBI_FN void ebi_publish_after(eb_store *store, void *arg, eb_result rc)
     ebi_lane_reserve(&bus->lane, -p->reserved);
     p->reserved = 0;
     if (rc < 0) return;
-    bus->figures.published += (int64_t)p->count - p->duplicates;
-    if (bus->cap.seq < p->last_seq) { /* else a later one of this commit has counted it already */
-        ebi_figures_live(bus, p->born_live);
-        bus->cap.seq = p->last_seq;
-    }
+    ebi_figures_published(bus, (int64_t)p->count - p->duplicates);
+    ebi_cap_published(bus, p->born_live, p->last_seq);
     if (p->waiter) {
         p->waiter->seq = p->last_seq;
         p->waiter->hit = p->slots[0].birth >= EBI_BORN_DONE; /* it is over already */
@@ -6622,10 +6811,7 @@ EBI_FN void ebi_publish_after(eb_store *store, void *arg, eb_result rc)
             slot->entry = NULL;
     }
     if (bus->life.state != EBI_STARTED) return;
-    if (bus->lane.win.cursor < p->last_seq) {
-        bus->lane.win.disk_more = 1;
-        ebi_alarms_work(bus);
-    }
+    if (bus->lane.win.cursor < p->last_seq) ebi_lane_more(&bus->lane);
     if (bus->lane.win.disk_more || bus->lane.win.ready.head) ebi_notice(bus, 0);
 }
 
@@ -6848,7 +7034,7 @@ EBI_FN int ebi_key_comes_back(ebi_lane *lane, const char *type)
     int attempts;
     EBI_HELD(&bus->store);
     if (ebi_subs_match(&bus->subs, type, &attempts) != EBI_MATCH_YES) return 1;
-    ebi_types_add(&bus->store, &lane->win.held, type);
+    ebi_lane_pass_by(lane, type, EBI_MATCH_YES);
     return 0;
 }
 
@@ -7054,11 +7240,9 @@ EBI_FN int ebi_claim_park(ebi_claim *c, const ebi_entry *e, int match, int plain
     EBI_LEADS(store);
     EB_ASSERT(match != EBI_MATCH_YES && !e->token);
     ebi_store_lock(store);
-    ebi_types_add(&bus->store, &lane->win.parked, e->type);
-    if (ebi_subs_match(&bus->subs, e->type, &won) != match)
-        lane->rescan |= 1; /* somebody has come since */
-    if (match == EBI_MATCH_PAUSED) lane->win.parked_paused = 1;
-    else if (!lane->parked_said) {
+    ebi_lane_pass_by(lane, e->type, match);
+    if (ebi_subs_match(&bus->subs, e->type, &won) != match) ebi_lane_lap(lane); /* somebody came */
+    if (match == EBI_MATCH_NONE && !lane->parked_said) {
         lane->parked_said = c->warn = 1;
         snprintf(c->unmatched_type, sizeof c->unmatched_type, "%s", e->type);
     }
@@ -7253,9 +7437,7 @@ EBI_FN int ebi_key_waiting(ebi_claim *c, int64_t seq, int *stands)
     if (type) {
         ebi_store_lock(store);
         match = ebi_subs_match(&bus->subs, type, &attempts);
-        ebi_types_add(&bus->store, match == EBI_MATCH_YES ? &lane->win.held : &lane->win.parked,
-                      type);
-        lane->win.parked_paused |= match == EBI_MATCH_PAUSED;
+        ebi_lane_pass_by(lane, type, match);
         ebi_store_unlock(store);
     }
     sqlite3_reset(s);
@@ -7694,7 +7876,7 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
     else if (c->suspects) w->suspects = 1, w->suspect_at = 0;
     if (c->ended) ebi_waiters_hit(bus, 0, EB_EMPTY);
     ebi_figures_failed(bus, c->dead.count, c->dead.count);
-    ebi_figures_live(bus, -c->ended);
+    ebi_cap_add(bus, -c->ended);
     while ((e = ebi_list_pop(&c->won)) != NULL) {
         if (e->suspect) ebi_calls_solo(bus, 1);
         if (e->ordering_key) ebi_key_enter(lane, e);
@@ -8263,9 +8445,9 @@ EBI_FN eb_result ebi_recover_begin(eb_store *store, void *arg)
     if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "starting");
     if (claimed_to < 0) return ebi_error(EB_ERR_CORRUPT, "damaged: meta.claimed_to is negative");
     sqlite3_randomness((int)sizeof bits, &bits);
-    bus->life.incarnation = (bits & INT64_C(0x3FFFFFFFFFFF)) + 1;
-    bus->lead.next_token = bus->life.incarnation << 16;
-    bus->lane.win.epoch = ((starts & INT64_C(0x3FFFFFFFFF)) << 24) + 1;
+    ebi_life_begin(bus, (bits & INT64_C(0x3FFFFFFFFFFF)) + 1);
+    ebi_lead_begin(bus, bus->life.incarnation << 16);
+    ebi_lane_begin(&bus->lane, ((starts & INT64_C(0x3FFFFFFFFF)) << 24) + 1);
     r->uncounted = recovering != 0;
     return EB_OK;
 }
@@ -8487,13 +8669,8 @@ EBI_FN int ebi_attempt(eb_bus *bus, ebi_run *run, ebi_entry *e)
     EBI_HELD(&bus->store);
     EB_ASSERT(!run->entry && e->refs == 1 && e->token != 0);
     EB_ASSERT(bus->life.state == EBI_STARTED && e->outcome == EBI_OUT_NONE && !e->revoked);
-    run->entry = e;
-    run->lost = run->called = 0;
-    run->thread = ebi_thread_self();
-    run->next = bus->calls.first;
-    bus->calls.first = run;
-    bus->calls.running++;
-    e->lane->win.lap_busy = 1;
+    ebi_calls_enter(bus, run, e);
+    ebi_lane_busy(e->lane);
     ebi_run_show(bus, run, e, ebi_now_ms(&bus->store));
     while (outcome == EBI_OUT_NONE && !run->lost && !e->revoked &&
            (sub = ebi_subs_next(&bus->subs, e->type, order)) != NULL) {
@@ -8503,15 +8680,10 @@ EBI_FN int ebi_attempt(eb_bus *bus, ebi_run *run, ebi_entry *e)
         if (bus->life.state == EBI_FORKED) return 0;
     }
     if (run->lost) {
-        bus->figures.stale++;
+        ebi_figures_stale(bus);
         ebi_entry_drop(&bus->store, e);
     } else {
-        ebi_run **at = &bus->calls.first;
-        while (*at != run) at = &(*at)->next;
-        *at = run->next;
-    EB_ASSERT(bus->calls.running > 0);
-        bus->calls.running--;
-        if (e->suspect) ebi_calls_solo(bus, 0);
+        ebi_calls_leave(bus, run);
         if (e->suspect) ebi_lane_rest(e->lane, ebi_mono_us(&bus->store) - start_us);
         if (outcome == EBI_OUT_NONE) outcome = EBI_OUT_DONE;
         if (outcome == EBI_OUT_DONE) e->due_ms = EBI_NOT_DUE;
@@ -8657,15 +8829,10 @@ EBI_FN int ebi_worker_start(eb_bus *bus)
 ** handler may read the event until it returns. */
 EBI_FN void ebi_run_lose(eb_bus *bus, ebi_run *run)
 {
-    ebi_run **at = &bus->calls.first;
     ebi_worker *w;
     EBI_HELD(&bus->store);
     EB_ASSERT(!run->lost && run->entry);
-    EB_ASSERT(bus->calls.running > 0);
-    while (*at != run) at = &(*at)->next;
-    *at = run->next;
-    bus->calls.running--;
-    if (run->entry->suspect) ebi_calls_solo(bus, 0);
+    ebi_calls_leave(bus, run);
     if (run->entry->suspect) ebi_lane_rest(run->entry->lane, 0);
     ebi_key_leave(&bus->lane, run->entry, 0); /* who was given up no longer holds its key */
     run->lost = 1;
@@ -8708,7 +8875,7 @@ EBI_FN void ebi_keeper_timeout(eb_bus *bus, ebi_run *run)
     ebi_run_lose(bus, run);
     e->refs++;
     sub->keep++;
-    bus->calls.timed_out = e->token; /* still held, though no longer in `runs` */
+    ebi_calls_timed_out(bus, e->token); /* still held, though the run is no longer among the calls */
     ebi_store_unlock(store);
     snprintf(text, sizeof text, "timed out after %lld ms", (long long)sub->timeout_ms);
     outcome = ebi_attempt_failed(bus, e, sub, text, 0);
@@ -8717,8 +8884,8 @@ EBI_FN void ebi_keeper_timeout(eb_bus *bus, ebi_run *run)
     sub->keep--;
     ebi_sub_release(&bus->store, sub);
     urgent = ebi_outcome_push(bus, e, outcome);
-    bus->calls.timed_out = 0;
-    if (urgent) bus->out.since_us = 0; /* the keeper, which is who we are, flushes it now */
+    ebi_calls_timed_out(bus, 0);
+    if (urgent) ebi_outcomes_hurry(bus);
 }
 
 /* What is left in memory at the end goes back to disk, untried. Lock held. */
@@ -9410,8 +9577,7 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
         if ((rc = ebi_pump_forked(bus)) != EB_OK) break;
         if (bus->out.waiting.head && pump) ebi_pump_flush(bus);
         if (bus->out.waiting.head && !bus->alarms.retry_at_us) { /* the keeper commits them now */
-            bus->out.since_us = 0;
-            ebi_keeper_wake(bus);
+            ebi_outcomes_hurry(bus);
         }
         ebi_store_unlock(store);
         rc = ebi_drained(bus);
@@ -9805,11 +9971,7 @@ EBI_FN void ebi_bus_free(eb_bus *bus)
         ebi_sub_free(&bus->store, s);
     }
     ebi_list_free(&bus->store, &bus->out.waiting);
-    ebi_list_free(&bus->store, &bus->lane.claimed);
-    ebi_list_free(&bus->store, &bus->lane.looks);
-    ebi_list_free(&bus->store, &bus->lane.win.ready);
-    ebi_types_clear(&bus->store, &bus->lane.win.parked);
-    ebi_types_clear(&bus->store, &bus->lane.win.held);
+    ebi_lane_fini(&bus->lane);
     ebi_types_clear(&bus->store, &bus->figures.unmatched_types);
     if (bus->set.policy.schedule_ms) ebi_free(&a, bus->set.policy.schedule_ms);
     ebi_free(&a, bus->subs.by_type);
@@ -10113,7 +10275,7 @@ EBI_FN void ebi_dlq_after(eb_store *store, void *arg, eb_result rc)
     EBI_HELD(store);
     EBI_LEADS(store);
     if (rc != EB_OK || !bus) return;
-    ebi_figures_live(bus, d->revived);
+    ebi_cap_add(bus, d->revived);
     if (d->moved) ebi_key_revoke(&bus->lane, d->moved);
     ebi_lane_suspects(&bus->lane);
     ebi_waiters_hit(bus, 0, EB_EMPTY);
@@ -10566,11 +10728,10 @@ EB_API eb_result eb_open(eb_bus **out, const eb_options *options)
         memset(bus, 0, sizeof *bus);
         bus->store.bus = bus;
         bus->store.hooks = &ebi_bus_hooks;
-        bus->lane.bus = bus;
+        ebi_lane_init(&bus->lane, bus);
         bus->store.allocator = allocator;
         bus->store.logger = logger;
-        bus->life.refs = bus->lane.batch = 1;
-        bus->lane.win.next_due_ms = INT64_MAX;
+        bus->life.refs = 1;
         if (!ebi_alarms_init(bus)) rc = ebi_error(EB_ERR_NOMEM, "cannot make a condition");
         if (rc == EB_OK) rc = ebi_bus_options(bus, options);
         if (rc == EB_OK) rc = ebi_store_init(&bus->store, options, 1);
