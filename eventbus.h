@@ -4890,6 +4890,7 @@ EBI_FN int ebi_subs_match(const ebi_subs *subs, const char *type, int *attempts)
     return result;
 }
 
+/* Its memory; nobody refers to it. */
 EBI_FN void ebi_sub_free(eb_store *store, ebi_sub *s)
 {
     EB_ASSERT(s->calls == 0);
@@ -4904,6 +4905,53 @@ EBI_FN void ebi_sub_release(eb_store *store, ebi_sub *s)
     EBI_HELD(store);
     EB_ASSERT(s->calls >= 0 && s->keep >= 0);
     if (s->removed && s->calls == 0 && !s->keep) ebi_sub_free(store, s);
+}
+
+/* Somebody looks at it without the lock: it stays until ebi_sub_let_go(). Lock held. */
+EBI_FN void ebi_sub_keep(eb_store *store, ebi_sub *s)
+{
+    EBI_HELD(store);
+    s->keep++;
+}
+EBI_FN void ebi_sub_let_go(eb_store *store, ebi_sub *s)
+{
+    EBI_HELD(store);
+    s->keep--;
+    ebi_sub_release(store, s);
+}
+
+/* A call of its handler begins, or has ended: then it may be gone. Lock held. */
+EBI_FN void ebi_sub_called(eb_store *store, ebi_sub *s, int more)
+{
+    EBI_HELD(store);
+    s->calls += more;
+    if (more < 0) ebi_sub_release(store, s);
+}
+
+/* Too many of its handlers never returned: 1 if it was not paused before. Lock held. */
+EBI_FN int ebi_sub_pause(eb_store *store, ebi_sub *s)
+{
+    int paused = s->paused;
+    EBI_HELD(store);
+    s->paused = 1;
+    return !paused;
+}
+EBI_FN void ebi_subs_resume(eb_store *store, ebi_subs *subs)
+{
+    ebi_sub *s;
+    EBI_HELD(store);
+    for (s = subs->first; s; s = s->next) s->paused = 0;
+}
+
+/* The next one whose row does not say yet whether it is paused, NULL: none; it is taken to say so
+** from now on. Lock held. */
+EBI_FN ebi_sub *ebi_subs_unshown(eb_store *store, ebi_subs *subs)
+{
+    ebi_sub *s;
+    EBI_HELD(store);
+    for (s = subs->first; s && s->shown == s->paused;) s = s->next;
+    if (s) s->shown = s->paused;
+    return s;
 }
 
 /* ===========================================================================
@@ -5126,7 +5174,7 @@ EBI_FN void ebi_life_be(eb_bus *bus, int state)
     bus->life.state = state;
 }
 
-/* A new start, and what it is called: a number that no other has. Lock not needed: nobody runs yet. */
+/* A new start, called by a number that no other has. No lock is needed: nobody runs yet. */
 EBI_FN void ebi_life_begin(eb_bus *bus, int64_t incarnation)
 {
     EB_ASSERT(bus->life.state == EBI_STARTING && incarnation > 0);
@@ -5697,6 +5745,61 @@ EBI_FN int ebi_window_lap_now(const ebi_lane *lane)
            (!bus->set.workers || !w->lap_busy || ebi_mono_us(&bus->store) >= w->lap_rest_us);
 }
 
+/* What a claim borrows of its lane: a copy of where the window is, and what is ready in it. What is
+** published meanwhile comes behind that. */
+typedef struct ebi_view {
+    int64_t cursor, next_due_ms, epoch, suspect_at;
+    int64_t lap_at, lap_end; /* lap_end 0: no lap now */
+    int more;                /* there are rows above cursor */
+    ebi_list queue, looks;   /* ready before; keys to be walked */
+} ebi_view;
+
+/* Lends it; alone: for a suspect, which leaves the rest where it is. Lock held. */
+EBI_FN void ebi_window_lend(ebi_lane *lane, int alone, ebi_view *v)
+{
+    ebi_window *w = &lane->win;
+    EBI_HELD(&lane->bus->store);
+    EB_ASSERT(!lane->claiming);
+    v->cursor = w->cursor;
+    v->next_due_ms = w->next_due_ms;
+    v->epoch = w->epoch;
+    v->suspect_at = w->suspect_at;
+    v->lap_at = w->lap_at;
+    v->lap_end = ebi_window_lap_now(lane) ? w->lap_end : 0;
+    memset(lane->back, 0, sizeof lane->back);
+    if (alone) return;
+    v->more = w->disk_more; /* taken, not copied: a publisher may set it again meanwhile */
+    w->disk_more = 0;
+    ebi_list_append(&v->queue, &w->ready);
+    ebi_list_append(&v->looks, &lane->looks);
+}
+
+/* What the scan has read lies behind the cursor now: a publish of this very commit need not place
+** its copy. Lock held. */
+EBI_FN void ebi_window_read_to(ebi_window *w, int64_t seq)
+{
+    if (seq > w->cursor) w->cursor = seq;
+}
+
+/* Takes back what was lent, as far as the claim has come with it; loaded: read from disk besides.
+** Lock held. */
+EBI_FN void ebi_window_return(ebi_lane *lane, ebi_view *v, ebi_list *loaded)
+{
+    ebi_window *w = &lane->win;
+    ebi_list younger = w->ready; /* published meanwhile */
+    EBI_HELD(&lane->bus->store);
+    EB_ASSERT(lane->claiming);
+    ebi_window_read_to(w, v->cursor);
+    w->disk_more |= v->more;
+    w->next_due_ms = v->next_due_ms;
+    w->suspect_at = v->suspect_at;
+    memset(&w->ready, 0, sizeof w->ready);
+    ebi_list_append(&w->ready, &v->queue);
+    ebi_list_append(&w->ready, loaded);
+    ebi_list_append(&w->ready, &younger);
+    ebi_list_append(&lane->looks, &v->looks);
+}
+
 /* Everything in memory that was not claimed is forgotten: the scan will read it again. Lock held.
 */
 EBI_FN void ebi_window_forget(ebi_lane *lane)
@@ -5918,6 +6021,31 @@ EBI_FN void ebi_lane_lap(ebi_lane *lane)
 {
     EBI_HELD(&lane->bus->store);
     if (lane->claiming) lane->rescan |= 1;
+    else ebi_window_lap(lane);
+}
+
+/* A slice of the lap took so long: beside other work it gets a twentieth of the time. Lock held. */
+EBI_FN void ebi_window_lap_rests(ebi_lane *lane, int64_t took_us)
+{
+    ebi_window *w = &lane->win;
+    EBI_HELD(&lane->bus->store);
+    w->lap_rest_us = ebi_mono_us(&lane->bus->store) + 19 * took_us;
+    w->lap_busy = 0;
+}
+
+/* Whether there may be suspects is known now: left 0: there are none that could run. Lock held. */
+EBI_FN void ebi_window_suspects(ebi_window *w, int left) { w->suspects = left; }
+
+/* A claim begins, or is over: what was asked for meanwhile is done now. Lock held. */
+EBI_FN void ebi_lane_claiming(ebi_lane *lane, int on)
+{
+    int rescan = lane->rescan;
+    EBI_HELD(&lane->bus->store);
+    EB_ASSERT(lane->claiming != on);
+    lane->claiming = on;
+    if (on || !rescan) return;
+    lane->rescan = 0;
+    if (rescan == 2) ebi_window_forget(lane);
     else ebi_window_lap(lane);
 }
 
@@ -7118,14 +7246,13 @@ typedef struct ebi_claim {
     int alone;     /* a suspect, and nothing else */
     int single;    /* a claim of one event counts an attempt */
     int due_first; /* this time; the next time what is ready */
-    int more;      /* there are rows above cursor */
-    int64_t cursor, lap_at, lap_end, epoch, suspect_at;
+    ebi_view view; /* of the window; as far as it has come with it */
     /* what it found */
-    ebi_list queue, loaded; /* ready before; read from disk in this transaction */
-    ebi_list looks, again;  /* keys to be walked; to be walked once more */
-    ebi_list won;           /* claimed in it */
-    ebi_list dead, done;    /* nobody matches them, and the policy says so */
-    int64_t next_due_ms, now_ms;
+    ebi_list loaded;     /* read from disk in this transaction */
+    ebi_list again;      /* keys to be walked once more */
+    ebi_list won;        /* claimed in it */
+    ebi_list dead, done; /* nobody matches them, and the policy says so */
+    int64_t now_ms;
     int apart;    /* bits of EBI_SQL_ANY_APART */
     int suspects; /* a walk met one */
     int lap_slice, lapped; /* it took a slice of the lap, which came to its end */
@@ -7219,7 +7346,7 @@ EBI_FN int ebi_claim_row(ebi_claim *c, ebi_entry *e, int plain, int *fate)
     e->counted = c->single || c->alone;
     rc = ebi_claim_fenced(c, plain ? EBI_SQL_CLAIM_PLAIN : EBI_SQL_CLAIM, e, e->counted, &won);
     *fate = won ? EBI_CLAIM_TAKEN : EBI_CLAIM_OLD;
-    e->epoch = c->epoch;
+    e->epoch = c->view.epoch;
     if (!won) e->token = 0;
     if (!won) return rc;
     ebi_list_push(&c->won, e);
@@ -7235,6 +7362,7 @@ EBI_FN int ebi_claim_park(ebi_claim *c, const ebi_entry *e, int match, int plain
     ebi_lane *lane = c->lane;
     eb_store *store = &c->lane->bus->store;
     eb_bus *bus = lane->bus;
+    int64_t aside;
     int won, rc;
     *fate = EBI_CLAIM_LEFT;
     EBI_LEADS(store);
@@ -7249,8 +7377,9 @@ EBI_FN int ebi_claim_park(ebi_claim *c, const ebi_entry *e, int match, int plain
     ebi_store_unlock(store);
     c->waits = 1;
     if (plain && !e->ordering_key) return SQLITE_OK;
-    if (e->seq > c->cursor) c->more = 1; /* it is plain from now on: a lap must come by */
-    rc = ebi_claim_fenced(c, EBI_SQL_PARK, e, e->ordering_key || e->suspect ? c->epoch : 0, &won);
+    if (e->seq > c->view.cursor) c->view.more = 1; /* it is plain from now on: a lap must come by */
+    aside = e->ordering_key || e->suspect ? c->view.epoch : 0;
+    rc = ebi_claim_fenced(c, EBI_SQL_PARK, e, aside, &won);
     if (!won) *fate = EBI_CLAIM_OLD;
     return rc;
 }
@@ -7370,7 +7499,8 @@ EBI_FN int ebi_line_prepare(ebi_claim *c, ebi_line *line)
     EBI_LEADS(store);
     EB_ASSERT(line->state == EBI_LINE_NEW && c->apart >= -1 && c->apart <= 3);
     if (c->due_now) rc = ebi_key_move(c->lane, EBI_SQL_KEY_DUE, line->key, c->now_ms, &due);
-    if (rc == SQLITE_OK) rc = ebi_key_move(c->lane, EBI_SQL_KEY_AGAIN, line->key, c->epoch, &back);
+    if (rc == SQLITE_OK)
+        rc = ebi_key_move(c->lane, EBI_SQL_KEY_AGAIN, line->key, c->view.epoch, &back);
     c->walked += due + back;
     if (rc == SQLITE_OK && c->apart < 0) {
         rc = ebi_db_number(store, &store->writer, EBI_SQL_ANY_APART, &bits);
@@ -7446,7 +7576,7 @@ EBI_FN int ebi_key_waiting(ebi_claim *c, int64_t seq, int *stands)
     if (!s) return ebi_db_code(&store->writer);
     *stands = EBI_KEY_PASS;
     sqlite3_bind_int64(s, 1, seq);
-    sqlite3_bind_int64(s, 2, c->epoch);
+    sqlite3_bind_int64(s, 2, c->view.epoch);
     return ebi_db_step(s);
 }
 
@@ -7631,7 +7761,7 @@ EBI_FN int ebi_claim_due(ebi_claim *c)
     ebi_entry *e;
     int rc;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
-    if (ebi_claim_full(c) || c->next_due_ms > c->now_ms) return SQLITE_OK;
+    if (ebi_claim_full(c) || c->view.next_due_ms > c->now_ms) return SQLITE_OK;
     if (!s) return ebi_db_code(&store->writer);
     memset(&list, 0, sizeof list);
     c->looked = 1;
@@ -7661,17 +7791,17 @@ EBI_FN int ebi_claim_suspect(ebi_claim *c)
     ebi_entry *e = NULL;
     int rc;
     EBI_LEADS(store);
-    EB_ASSERT(c->alone && c->want == 1 && !c->queue.head && !c->looks.head);
+    EB_ASSERT(c->alone && c->want == 1 && !c->view.queue.head && !c->view.looks.head);
     if (!s) return ebi_db_code(&store->writer);
-    sqlite3_bind_int64(s, 1, c->suspect_at);
-    sqlite3_bind_int64(s, 2, c->epoch);
+    sqlite3_bind_int64(s, 1, c->view.suspect_at);
+    sqlite3_bind_int64(s, 2, c->view.epoch);
     rc = sqlite3_step(s);
     if (rc == SQLITE_ROW) e = ebi_entry_load(c->lane, s, &rc);
     sqlite3_reset(s);
     if (rc == SQLITE_DONE) return SQLITE_OK; /* suspects stays 0: that was all */
     if (!e) return rc;
     c->suspects = 1;
-    c->suspect_at = e->seq;
+    c->view.suspect_at = e->seq;
     return ebi_claim_try(c, e, 0);
 }
 
@@ -7749,20 +7879,20 @@ EBI_FN int ebi_claim_scan(ebi_claim *c)
     ebi_window *w = &c->lane->win;
     int rc, more;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
-    EB_ASSERT((c->more || c->lap_end > 0) && !c->queue.head && !c->loaded.head);
-    if (!c->more && c->lap_end > 0) {
-        rc = ebi_claim_rows(c, c->lap_at, c->lap_end, &c->lap_at, &more);
+    EB_ASSERT((c->view.more || c->view.lap_end > 0) && !c->view.queue.head && !c->loaded.head);
+    if (!c->view.more && c->view.lap_end > 0) {
+        rc = ebi_claim_rows(c, c->view.lap_at, c->view.lap_end, &c->view.lap_at, &more);
         c->lapped = !more;
         c->lap_slice = 1;
         return rc;
     }
-    if (!c->more) return SQLITE_OK;
+    if (!c->view.more) return SQLITE_OK;
     ebi_store_lock(store);
-    if (c->cursor < w->cursor) c->cursor = w->cursor;
+    if (c->view.cursor < w->cursor) c->view.cursor = w->cursor;
     ebi_store_unlock(store);
-    rc = ebi_claim_rows(c, c->cursor, INT64_MAX, &c->cursor, &c->more);
-    ebi_store_lock(store); /* a publish of this very commit needs not place its copy */
-    if (rc == SQLITE_OK && w->cursor < c->cursor) w->cursor = c->cursor;
+    rc = ebi_claim_rows(c, c->view.cursor, INT64_MAX, &c->view.cursor, &c->view.more);
+    ebi_store_lock(store);
+    if (rc == SQLITE_OK) ebi_window_read_to(w, c->view.cursor);
     ebi_store_unlock(store);
     return rc;
 }
@@ -7782,11 +7912,11 @@ EBI_FN int ebi_claim_from(ebi_claim *c, ebi_list *list)
 /* Everything but suspects. */
 EBI_FN int ebi_claim_others(ebi_claim *c)
 {
-    int rc = ebi_claim_from(c, &c->looks);
+    int rc = ebi_claim_from(c, &c->view.looks);
     EB_ASSERT(!c->alone);
     if (rc == SQLITE_OK && c->due_first) rc = ebi_claim_due(c);
-    if (rc == SQLITE_OK) rc = ebi_claim_from(c, &c->queue);
-    if (rc == SQLITE_OK && !c->queue.head && (c->more || c->lap_end > 0)) {
+    if (rc == SQLITE_OK) rc = ebi_claim_from(c, &c->view.queue);
+    if (rc == SQLITE_OK && !c->view.queue.head && (c->view.more || c->view.lap_end > 0)) {
         rc = ebi_claim_scan(c);
         if (rc == SQLITE_OK) rc = ebi_claim_from(c, &c->loaded);
     }
@@ -7806,7 +7936,7 @@ EBI_FN eb_result ebi_claim_func(eb_store *store, void *arg)
     c->now_ms = ebi_now_ms(store);
     c->token = ebi_bus_of(store)->lead.next_token;
     c->began_us = ebi_mono_us(store);
-    c->due_now = c->next_due_ms <= c->now_ms;
+    c->due_now = c->view.next_due_ms <= c->now_ms;
     ebi_time_text(c->now_ms, c->now);
     rc = c->alone ? ebi_claim_suspect(c) : ebi_claim_others(c);
     e = c->won.head;
@@ -7815,8 +7945,8 @@ EBI_FN eb_result ebi_claim_func(eb_store *store, void *arg)
         rc = ebi_step_seq(store, EBI_SQL_COUNT_ATTEMPT, e->seq);
     }
     if (rc == SQLITE_OK)
-        rc = ebi_db_number(store, &store->writer, EBI_SQL_NEXT_DUE, &c->next_due_ms);
-    if (c->next_due_ms < 0) c->next_due_ms = 0;
+        rc = ebi_db_number(store, &store->writer, EBI_SQL_NEXT_DUE, &c->view.next_due_ms);
+    if (c->view.next_due_ms < 0) c->view.next_due_ms = 0;
     return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "claiming events");
 }
 
@@ -7833,9 +7963,9 @@ EBI_FN void ebi_claim_lost(ebi_lane *lane, ebi_claim *c)
     ebi_list_free(store, &c->dead);
     ebi_list_free(store, &c->done);
     ebi_list_free(store, &c->loaded);
-    ebi_list_free(store, &c->queue);
-    ebi_list_append(&c->looks, &c->again);
-    ebi_list_append(&lane->looks, &c->looks);
+    ebi_list_free(store, &c->view.queue);
+    ebi_list_append(&c->view.looks, &c->again);
+    ebi_list_append(&lane->looks, &c->view.looks);
     ebi_window_forget(lane);
 }
 
@@ -7847,7 +7977,7 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
     eb_bus *bus = lane->bus;
     ebi_window *w = &lane->win;
     ebi_entry *e;
-    ebi_list younger;
+    int64_t took_us;
     EBI_HELD(store);
     EBI_LEADS(store);
     EB_ASSERT(lane->claiming);
@@ -7858,22 +7988,18 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
         if (rc < 0) ebi_bus_backoff(bus);
         return;
     }
-    if (c->looked && c->next_due_ms <= c->now_ms && !c->won.head && !c->ended && !c->waits)
+    if (c->looked && c->view.next_due_ms <= c->now_ms && !c->won.head && !c->ended && !c->waits)
         ebi_bus_backoff(bus); /* due, but cannot be read: a damaged file. Do not spin. */
     else
         ebi_bus_healed(bus);
-    if (c->cursor > w->cursor) w->cursor = c->cursor;
-    w->disk_more |= c->more;
-    w->next_due_ms = c->next_due_ms;
-    if (c->lap_slice) { /* a slice of the lap */
-        w->lap_rest_us = ebi_mono_us(store) + 19 * (ebi_mono_us(store) - c->began_us);
-        w->lap_busy = 0;
-    }
-    if (c->lap_slice && c->epoch == w->epoch) ebi_window_lapped(w, c->lap_at, c->lapped);
+    took_us = ebi_mono_us(store) - c->began_us;
+    ebi_list_append(&c->view.looks, &c->again);
+    ebi_window_return(lane, &c->view, &c->loaded);
+    if (c->lap_slice) ebi_window_lap_rests(lane, took_us);
+    if (c->lap_slice && c->view.epoch == w->epoch) ebi_window_lapped(w, c->view.lap_at, c->lapped);
     if (ebi_window_lapping(w)) ebi_keeper_by(bus, w->lap_rest_us);
-    w->suspect_at = c->suspect_at;
-    if (c->alone) w->suspects = c->suspects;
-    else if (c->suspects) w->suspects = 1, w->suspect_at = 0;
+    if (c->alone) ebi_window_suspects(w, c->suspects);
+    else if (c->suspects) ebi_lane_suspects(lane);
     if (c->ended) ebi_waiters_hit(bus, 0, EB_EMPTY);
     ebi_figures_failed(bus, c->dead.count, c->dead.count);
     ebi_cap_add(bus, -c->ended);
@@ -7882,13 +8008,6 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
         if (e->ordering_key) ebi_key_enter(lane, e);
         else ebi_list_push(&lane->claimed, e);
     }
-    ebi_list_append(&c->looks, &c->again);
-    ebi_list_append(&lane->looks, &c->looks);
-    younger = w->ready; /* published meanwhile */
-    memset(&w->ready, 0, sizeof w->ready);
-    ebi_list_append(&w->ready, &c->queue);
-    ebi_list_append(&w->ready, &c->loaded);
-    ebi_list_append(&w->ready, &younger);
     if (w->next_due_ms != INT64_MAX) ebi_keeper_wake(bus);
     ebi_alarms_news(bus);
 }
@@ -7920,7 +8039,6 @@ EBI_FN int ebi_claim_due_now(ebi_lane *lane) { return ebi_claim_what(lane) != EB
 EBI_FN void ebi_claim_init(ebi_lane *lane, int what, ebi_claim *c)
 {
     eb_bus *bus = lane->bus;
-    ebi_window *w = &lane->win;
     int under_way = lane->claimed.count + lane->chained;
     EBI_HELD(&bus->store);
     EB_ASSERT(!lane->claiming && lane->batch >= 1 && lane->chained >= 0);
@@ -7931,19 +8049,8 @@ EBI_FN void ebi_claim_init(ebi_lane *lane, int what, ebi_claim *c)
     if (c->want < 1 || c->alone) c->want = 1;
     c->single = c->want == 1;
     c->apart = -1;
-    c->cursor = w->cursor;
-    c->epoch = w->epoch;
-    c->lap_at = w->lap_at;
-    c->lap_end = ebi_window_lap_now(lane) ? w->lap_end : 0;
-    c->suspect_at = w->suspect_at;
-    c->next_due_ms = w->next_due_ms;
-    memset(lane->back, 0, sizeof lane->back);
-    if (c->alone) return;
-    c->more = w->disk_more; /* taken, not copied: a publisher may set it again meanwhile */
-    w->disk_more = 0;
-    c->due_first = lane->turn ^= 1;
-    ebi_list_append(&c->queue, &w->ready);
-    ebi_list_append(&c->looks, &lane->looks);
+    ebi_window_lend(lane, c->alone, &c->view);
+    if (!c->alone) c->due_first = lane->turn ^= 1;
 }
 
 /* Tells the log what a claim came upon. No lock held. */
@@ -7951,7 +8058,7 @@ EBI_FN void ebi_claim_say(ebi_lane *lane, ebi_claim *c)
 {
     eb_bus *bus = lane->bus;
     ebi_entry *e;
-    EB_ASSERT(!c->won.head && !c->queue.head && !c->loaded.head && !c->looks.head);
+    EB_ASSERT(!c->won.head && !c->view.queue.head && !c->loaded.head && !c->view.looks.head);
     for (e = c->dead.head; e; e = e->next) ebi_unmatched_died(&bus->store, e->id.str, e->type);
     for (e = c->done.head; e; e = e->next) ebi_unmatched_done(bus, e->id.str, e->type);
     ebi_list_free(&bus->store, &c->dead);
@@ -7974,16 +8081,13 @@ EBI_FN void ebi_claim_some(ebi_lane *lane, int what)
     EBI_HELD(&bus->store);
     EB_ASSERT(!lane->claiming && what != EBI_CLAIM_NOTHING);
     ebi_claim_init(lane, what, &c);
-    lane->claiming = 1;
+    ebi_lane_claiming(lane, 1);
     ebi_store_unlock(store);
     ebi_req_init(&r, ebi_claim_func, ebi_claim_after, &c, EB_DURABLE_NORMAL, ebi_bus_until(bus));
     r.once = 1;
     rc = ebi_writer_commit(store, &r);
     ebi_store_lock(store);
-    lane->claiming = 0;
-    if (lane->rescan == 2) ebi_window_forget(lane);
-    else if (lane->rescan) ebi_window_lap(lane);
-    lane->rescan = 0;
+    ebi_lane_claiming(lane, 0);
     ebi_alarms_saying(bus, 1);
     ebi_alarms_news(bus);
     ebi_store_unlock(store);
@@ -8175,8 +8279,8 @@ EBI_FN int ebi_claims_add(const ebi_entry *e, void *arg)
     return 0;
 }
 
-/* All of this lane, in memory to be freed; none if there is no memory for it: they are fenced all the
-** same. No lock held. */
+/* All of this lane, in memory to be freed; none if there is no memory for it: they are fenced all
+** the same. No lock held. */
 EBI_FN void ebi_claims_list(ebi_lane *lane, ebi_claims *claims)
 {
     eb_bus *bus = lane->bus;
@@ -8629,7 +8733,7 @@ EBI_FN int ebi_attempt_call(eb_bus *bus, ebi_run *run, ebi_sub *sub)
     EBI_HELD(&bus->store);
     EB_ASSERT(run->entry && !run->lost && !run->sub);
     EB_ASSERT(!sub->removed && sub->calls >= 0);
-    sub->calls++;
+    ebi_sub_called(store, sub, 1);
     run->sub = sub;
     run->outcome = EBI_OUT_NONE;
     run->error[0] = 0;
@@ -8651,10 +8755,9 @@ EBI_FN int ebi_attempt_call(eb_bus *bus, ebi_run *run, ebi_sub *sub)
         outcome = ebi_attempt_outcome(bus, run, sub, rc, late);
         ebi_store_lock(store);
     }
-    sub->calls--;
     run->sub = NULL;
+    ebi_sub_called(store, sub, -1);
     ebi_alarms_news(bus);
-    ebi_sub_release(&bus->store, sub);
     return outcome;
 }
 
@@ -8747,12 +8850,10 @@ EBI_FN int ebi_inside(eb_bus *bus)
 ** go. */
 
 /* A thread came back: what was paused may be tried again. Lock held. */
-EBI_FN void ebi_subs_resume(eb_bus *bus)
+EBI_FN void ebi_worker_returned(eb_bus *bus)
 {
-    ebi_sub *s;
     EBI_HELD(&bus->store);
-    EB_ASSERT(bus->set.workers > 0);
-    for (s = bus->subs.first; s; s = s->next) s->paused = 0;
+    ebi_subs_resume(&bus->store, &bus->subs);
     ebi_alarms_ask(bus, EBI_ASK_SHOW);
     if (bus->lane.claiming || bus->lane.win.parked_paused) ebi_lane_lap(&bus->lane);
 }
@@ -8789,7 +8890,7 @@ EBI_FN void *ebi_worker_main(void *arg)
     if (w->run.lost) { /* its place was taken long ago; this thread is detached */
         bus->crew.lost--;
         if (*at) *at = w->next;
-        ebi_subs_resume(bus);
+        ebi_worker_returned(bus);
         last = ebi_life_refer(bus, -1);
         ebi_alarms_news(bus);
         ebi_store_unlock(&bus->store);
@@ -8870,19 +8971,18 @@ EBI_FN void ebi_keeper_timeout(eb_bus *bus, ebi_run *run)
     EBI_HELD(&bus->store);
     EB_ASSERT(e && sub && sub->calls > 0);
     EB_ASSERT(bus->set.workers > 0 && bus->calls.timed_out == 0);
-    if (bus->crew.lost >= EB_LOST_MAX - 1 && !sub->paused) sub->paused = paused = 1;
+    if (bus->crew.lost >= EB_LOST_MAX - 1) paused = ebi_sub_pause(store, sub);
     if (paused) ebi_claim_farewell(&bus->lane, sub->pattern);
     ebi_run_lose(bus, run);
     e->refs++;
-    sub->keep++;
-    ebi_calls_timed_out(bus, e->token); /* still held, though the run is no longer among the calls */
+    ebi_sub_keep(store, sub);
+    ebi_calls_timed_out(bus, e->token); /* still held, though no longer called */
     ebi_store_unlock(store);
     snprintf(text, sizeof text, "timed out after %lld ms", (long long)sub->timeout_ms);
     outcome = ebi_attempt_failed(bus, e, sub, text, 0);
     if (paused) ebi_keeper_say_paused(store, sub);
     ebi_store_lock(store);
-    sub->keep--;
-    ebi_sub_release(&bus->store, sub);
+    ebi_sub_let_go(store, sub);
     urgent = ebi_outcome_push(bus, e, outcome);
     ebi_calls_timed_out(bus, 0);
     if (urgent) ebi_outcomes_hurry(bus);
@@ -9090,10 +9190,10 @@ EBI_FN eb_result ebi_job_show_func(eb_store *store, void *arg)
     EBI_LEADS(store);
     while (rc == SQLITE_OK) {
         ebi_store_lock(store);
-        for (sub = bus->subs.first; sub && sub->shown == sub->paused;) sub = sub->next;
+        sub = ebi_subs_unshown(store, &bus->subs);
         if (sub) {
             id = sub->id;
-            paused = sub->shown = sub->paused;
+            paused = sub->paused;
         }
         ebi_store_unlock(store);
         if (!sub) break;
@@ -9803,13 +9903,12 @@ EBI_FN eb_result ebi_subs_announce(eb_store *store, void *arg)
     ebi_store_lock(store);
     EB_ASSERT(bus->life.incarnation > 0);
     for (s = bus->subs.first; s && rc == SQLITE_OK; s = next) {
-        s->keep++;
+        ebi_sub_keep(store, s);
         ebi_store_unlock(store);
         rc = ebi_sub_row(store, s);
         ebi_store_lock(store);
-        s->keep--;
-        next = s->next;
-        ebi_sub_release(&bus->store, s);
+        next = s->next; /* it is there still: unsubscribing needs our lead */
+        ebi_sub_let_go(store, s);
     }
     ebi_store_unlock(store);
     return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "announcing subscriptions");
@@ -10990,7 +11089,7 @@ EB_API eb_result eb_unsubscribe(eb_bus *bus, const char *id)
     if (s) {
         ebi_subs_remove(&bus->subs, s);
         ebi_claim_farewell(&bus->lane, s->pattern);
-        s->keep++;
+        ebi_sub_keep(&bus->store, s);
     }
     ebi_store_unlock(&bus->store);
     if (!s) return ebi_error(EB_ERR_NOT_FOUND, "no subscription %.40s", id);
@@ -10998,8 +11097,7 @@ EB_API eb_result eb_unsubscribe(eb_bus *bus, const char *id)
     ebi_writer_run(&bus->store, ebi_sub_delete, NULL, &copy, EB_DURABLE_NORMAL);
     ebi_store_lock(&bus->store);
     rc = ebi_sub_wait(bus, s);
-    s->keep--;
-    ebi_sub_release(&bus->store, s);
+    ebi_sub_let_go(&bus->store, s);
     ebi_store_unlock(&bus->store);
     ebi_notice_tell(bus);
     return rc;
