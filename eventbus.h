@@ -92,23 +92,29 @@ CONTENTS
         >>policy        When a failed attempt is tried again
         >>matching      From a type to its subscriptions
         >>bus           The state of a bus, room by room
+        >>state         Its small changes
         >>alarms        Who has to look, and when
         >>depths        How many lives there are, without counting
-        >>lanes         A window over the log that moves on
+        >>caps          max_pending, without counting for each publish
+        >>windows       A window over the log that moves on
+        >>lanes         What a lane is told
+        >>passed        Who was left standing in line
         >>outcomes      How a claim ends, on disk
         >>messages      What a message may be
         >>unmatched     Events that nobody wants, told to the log
-        >>caps          max_pending, without counting for each publish
-        >>publish       Messages into rows, some of them born claimed
+        >>births        How an event begins
+        >>publish       Messages into a commit
         >>keys          Events of one ordering key, one after the other
         >>claims        One event, claimed, parked or ended
         >>lines         The line of a key, walked
         >>scans         Where a claim looks
+        >>turns         One claim at a time
         >>starts        From a claim to its handler
         >>fences        What is still ours
         >>recovery      What a process that died had under way
         >>attempts      Running the handlers of one event
         >>workers       Threads that run handlers
+        >>stops         The last commit of a bus
         >>clockwork     What has to be done at what time
         >>pump          The same engine on the caller's thread
         >>waiting       For one event, for all of them
@@ -376,7 +382,7 @@ FILE FORMAT
     The next start takes the last for an interrupted attempt. Other updates, INSERT and DELETE are
     refused with the name of the function to use. Deleting rows of the tables is not refused, only
     senseless: the figures no longer fit. Look rows up by seq: the bus finds an id without an index
-    (see >>text), the shell has to scan. Writing needs a shell of 3.51.3 or newer, reading does not.
+    (see >>ids), the shell has to scan. Writing needs a shell of 3.51.3 or newer, reading does not.
 
     Back it up with SQLite's backup or VACUUM INTO, not with cp while it is open. To restore: stop
     the bus, delete app.db-wal and app.db-shm, then copy; a WAL left over would be played into the
@@ -925,7 +931,7 @@ EB_API int eb_match(const char *pattern, const char *type);
 #endif
 
 /* ===========================================================================
-** >>config   What can be set before including, and platform facts   [private]
+** >>config   What can be set before including, and platform facts [private]
 ** ======================================================================== */
 
 #ifndef EB_SQLITE3_H
@@ -974,7 +980,7 @@ EB_API int eb_match(const char *pattern, const char *type);
 #define EBI_DEPTH_MAX 128
 #define EBI_ERROR_MAX 1000
 #define EBI_FAST_US 1000         /* a handler quicker than this is worth claiming in batches for */
-#define EBI_CLAIM_STEP 4096      /* see ebi_claim_mark() */
+#define EBI_CLAIM_STEP 4096      /* see ebi_lane_mark() */
 #define EBI_CROWD 32             /* commits for which a leader expects company after it had some */
 #define EBI_BACKOFF_MAX_MS 2000  /* longest pause between two tries to commit an outcome */
 #define EBI_WAL_FILL 4000        /* pages that the WAL of a started FULL bus gets room for */
@@ -1027,7 +1033,7 @@ EB_API int eb_match(const char *pattern, const char *type);
 #endif
 
 /* ===========================================================================
-** >>platform   Mutex, condition, thread, clock, process id          [private]
+** >>platform   Mutex, condition, thread, clock, process id        [private]
 ** ========================================================================
 ** The only room with #if on the operating system. Three variants of the same few names: POSIX,
 ** Win32, and none (EB_NO_THREADS), where locks are nothing and waiting is sleeping.
@@ -1290,7 +1296,7 @@ EBI_FN int ebi_thread_same(ebi_thread_id a, ebi_thread_id b) { return a == b; }
 #endif
 
 /* ===========================================================================
-** >>text   UTF-8, plain text, quoting                              [private]
+** >>text   UTF-8, plain text, quoting                             [private]
 ** ========================================================================
 ** Pure functions; no allocation, no recursion, no locale. */
 
@@ -1470,7 +1476,7 @@ EBI_FN int ebi_uri_path(const char *uri, char *out, size_t cap)
 }
 
 /* ===========================================================================
-** >>json   What is JSON and what is not                            [private]
+** >>json   What is JSON and what is not                           [private]
 ** ========================================================================
 ** A parser that keeps nothing: RFC 8259, nested at most EBI_DEPTH_MAX deep, without recursion; it
 ** says at which byte it stopped, and why. */
@@ -1652,7 +1658,7 @@ EBI_FN void ebi_json_init(ebi_json *j, const char *text, size_t n)
 }
 
 /* ===========================================================================
-** >>times   Milliseconds as text, and back                         [private]
+** >>times   Milliseconds as text, and back                        [private]
 ** ========================================================================
 ** Rows have times as 2026-11-18T05:32:10.123Z, always of the same length, so that they compare as
 ** text. Pure, without the C library's calendar. */
@@ -1729,7 +1735,7 @@ EBI_FN int64_t ebi_time_parse(const char *s)
 }
 
 /* ===========================================================================
-** >>ids   Ids that know their row                                  [private]
+** >>ids   Ids that know their row                                 [private]
 ** ========================================================================
 ** Pure but for the random half of an id. */
 
@@ -1829,7 +1835,7 @@ EBI_FN int64_t ebi_id_seq(const uint64_t key[2], const char *id)
 }
 
 /* ===========================================================================
-** >>glob   The one pattern language                                [private]
+** >>glob   The one pattern language                               [private]
 ** ========================================================================
 ** Pure. */
 
@@ -1857,7 +1863,7 @@ EBI_FN int ebi_glob(const char *pattern, const char *type)
 }
 
 /* ===========================================================================
-** >>results   Texts, and the calling thread's last error           [private]
+** >>results   Texts, and the calling thread's last error          [private]
 ** ========================================================================
 ** The text belongs to the thread: a call that fails writes it, eb_errmsg() reads it. */
 
@@ -1891,7 +1897,7 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
 }
 
 /* ===========================================================================
-** >>sql   Every statement, in one list                             [private]
+** >>sql   Every statement, in one list                            [private]
 ** ========================================================================
 ** '@' stands for the namespace prefix. Prepared once per connection, when first used. The hot path
 ** (the first two groups) uses no view, trigger, JSON or date function, so a small SQLite suffices.
@@ -1903,7 +1909,7 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
     "CASE WHEN d.errors IS NULL THEN '['||?9||']'"                                                 \
     " ELSE substr(d.errors,1,length(d.errors)-1)||','||?9||']' END"
 
-/* What the engine wants to know of a live event; see ebi_entry_load(). The columns by name. */
+/* What the engine wants to know of a live event; see ebi_lane_load(). The columns by name. */
 enum {
     EBI_LOAD_SEQ, EBI_LOAD_FAILED, EBI_LOAD_APART, EBI_LOAD_BORN, EBI_LOAD_RETRIED,
     EBI_LOAD_SNOOZES, EBI_LOAD_DUE, EBI_LOAD_CREATED, EBI_LOAD_ID, EBI_LOAD_TYPE, EBI_LOAD_PAYLOAD,
@@ -2182,7 +2188,7 @@ static const char *const ebi_sql_text[] = {EBI_SQL_LIST(EBI_SQL_TEXT) NULL};
 #undef EBI_SQL_TEXT
 
 /* ===========================================================================
-** >>types   The store and its connection                           [private]
+** >>types   The store and its connection                          [private]
 ** ========================================================================
 ** The store is what a bus and an inspector have in common: a file, its lock, the connection that
 ** writes and the one that reads. Members stand in groups, by who may touch them. */
@@ -2287,7 +2293,7 @@ struct eb_store {
     int old_wal;           /* a store found one that it did not have to look at, until it writes */
     int moved;             /* the file has lost its name, when we last looked */
     int64_t data_version, cookie; /* by both: has somebody else written, was the file replaced? */
-    int wal_filled;     /* see ebi_writer_fill_wal() */
+    int wal_filled;     /* see ebi_wal_fill() */
     int wal_frames;     /* in the WAL, by the last commit of ours */
     int wal_done;       /* of these, seen by the last checkpoint; also under lock */
     /* under read_lock; a second connection, so that looking never holds up publishing */
@@ -2296,7 +2302,7 @@ struct eb_store {
 };
 
 /* ===========================================================================
-** >>locks   Who holds the lock and who leads, asserted             [private]
+** >>locks   Who holds the lock and who leads, asserted            [private]
 ** ========================================================================
 ** store->lock is the one lock of a store and of the bus around it: held for moments, never while
 ** SQLite works, a handler runs or a logger is told something. Who leads may use the connection
@@ -2335,7 +2341,7 @@ EBI_FN void ebi_store_wait(eb_store *store, ebi_cond *cond, int64_t us)
     EB_ASSERT((store)->leading && ebi_thread_same((store)->leader, ebi_thread_self()))
 
 /* ===========================================================================
-** >>memory   One allocator                                         [private]
+** >>memory   One allocator                                        [private]
 ** ========================================================================
 ** options.allocator or realloc. May be called under the lock. */
 
@@ -2373,21 +2379,21 @@ EBI_FN char *ebi_strdup(const eb_allocator *a, const char *text, int *ok)
 }
 
 /* ===========================================================================
-** >>clock   Wall time for rows, monotonic time for waits           [private]
+** >>clock   Wall time for rows, monotonic time for waits          [private]
 ** ========================================================================
 ** Of the system, or options.clock. Both saturate: no number of the user's overflows. */
 
-EBI_FN int64_t ebi_now_ms(const eb_store *store)
+EBI_FN int64_t ebi_clock_now_ms(const eb_store *store)
 {
     return store->clock.now_ms ? store->clock.now_ms(store->clock.user) : ebi_platform_now_ms();
 }
-EBI_FN int64_t ebi_mono_us(const eb_store *store)
+EBI_FN int64_t ebi_clock_mono_us(const eb_store *store)
 {
     return store->clock.mono_ms ? store->clock.mono_ms(store->clock.user) * 1000
                                 : ebi_platform_mono_us();
 }
-EBI_FN int64_t ebi_mono_ms(const eb_store *store) { return ebi_mono_us(store) / 1000; }
-EBI_FN void ebi_sleep_ms(const eb_store *store, int64_t ms)
+EBI_FN int64_t ebi_clock_mono_ms(const eb_store *store) { return ebi_clock_mono_us(store) / 1000; }
+EBI_FN void ebi_clock_sleep_ms(const eb_store *store, int64_t ms)
 {
     if (ms <= 0) return;
     if (store->clock.sleep_ms) store->clock.sleep_ms(ms, store->clock.user);
@@ -2395,19 +2401,19 @@ EBI_FN void ebi_sleep_ms(const eb_store *store, int64_t ms)
 }
 
 /* Milliseconds as microseconds, for any number. */
-EBI_FN int64_t ebi_us(int64_t ms)
+EBI_FN int64_t ebi_clock_us(int64_t ms)
 {
     if (ms > INT64_MAX / 2000) return INT64_MAX / 2;
     return ms < 0 ? 0 : ms * 1000;
 }
 
 /* a + b for b >= 0, without overflow. */
-EBI_FN int64_t ebi_add(int64_t a, int64_t b) { return a > INT64_MAX - b ? INT64_MAX : a + b; }
+EBI_FN int64_t ebi_clock_add(int64_t a, int64_t b) { return a > INT64_MAX - b ? INT64_MAX : a + b; }
 
 /* The wall time in delay_ms from now; the largest number is kept for "never". */
-EBI_FN int64_t ebi_due(int64_t now_ms, int64_t delay_ms)
+EBI_FN int64_t ebi_clock_due(int64_t now_ms, int64_t delay_ms)
 {
-    int64_t due = ebi_add(now_ms, delay_ms);
+    int64_t due = ebi_clock_add(now_ms, delay_ms);
     return due == INT64_MAX ? due - 1 : due;
 }
 
@@ -2422,17 +2428,17 @@ EBI_FN void ebi_clock_wait(eb_store *store, ebi_cond *cond, int64_t us)
         return;
     }
     ebi_store_unlock(store);
-    ebi_sleep_ms(store, us < 10000 ? (us + 999) / 1000 : 10);
+    ebi_clock_sleep_ms(store, us < 10000 ? (us + 999) / 1000 : 10);
     ebi_store_lock(store);
 }
 
-EBI_FN int64_t ebi_deadline(const eb_store *store, int64_t timeout_ms)
+EBI_FN int64_t ebi_clock_deadline(const eb_store *store, int64_t timeout_ms)
 {
-    return timeout_ms < 0 ? INT64_MAX : ebi_add(ebi_mono_ms(store), timeout_ms);
+    return timeout_ms < 0 ? INT64_MAX : ebi_clock_add(ebi_clock_mono_ms(store), timeout_ms);
 }
 
 /* ===========================================================================
-** >>log   One structured entry at a time                           [private]
+** >>log   One structured entry at a time                          [private]
 ** ========================================================================
 ** The logger is called without the lock and not by the leader, so that it may publish. Who holds
 ** the lock or leads leaves a note (ebi_log_later), and whoever is free of both tells it. */
@@ -2488,7 +2494,7 @@ EBI_FN void ebi_log(const eb_store *store, eb_log_entry *e)
     EB_ASSERT(e->message && store->logger.func);
     memcpy(text, ebi_error_text, sizeof text);
     if (e->error == ebi_error_text) e->error = text;
-    e->time_ms = ebi_now_ms(store);
+    e->time_ms = ebi_clock_now_ms(store);
     e->ns = store->ns[0] ? store->ns : NULL;
     e->node = store->node;
     ebi_log_speaker = store;
@@ -2539,7 +2545,7 @@ EBI_FN void ebi_log_flush(eb_store *store)
 }
 
 /* ===========================================================================
-** >>db   One connection and its statements                         [private]
+** >>db   One connection and its statements                        [private]
 ** ========================================================================
 ** A connection is used by one thread at a time: the writer by whoever leads, the reader under
 ** read_lock. Statements are reset before a call ends, so that none holds a snapshot. */
@@ -2806,13 +2812,13 @@ EBI_FN int ebi_db_busy(void *arg, int count)
 {
     ebi_db *db = (ebi_db *)arg;
     eb_store *store = db->store;
-    int64_t now_us = ebi_mono_us(store), until_us = db->busy_until_us, waited_us;
+    int64_t now_us = ebi_clock_mono_us(store), until_us = db->busy_until_us, waited_us;
     if (count == 0) db->busy_since_us = now_us;
     waited_us = now_us - db->busy_since_us;
-    if (until_us == 0) until_us = db->busy_since_us + ebi_us(store->busy_timeout_ms);
+    if (until_us == 0) until_us = db->busy_since_us + ebi_clock_us(store->busy_timeout_ms);
     if (db == &store->writer) ebi_db_locked(store, now_us);
     if (now_us >= until_us) return 0;
-    if (store->clock.sleep_ms) ebi_sleep_ms(store, 1);
+    if (store->clock.sleep_ms) ebi_clock_sleep_ms(store, 1);
     else ebi_platform_pause_us(waited_us < 300000 ? 50 : 1000);
     return 1;
 }
@@ -2901,8 +2907,8 @@ EBI_FN eb_result ebi_db_open(eb_store *store, ebi_db *db, int flags)
 }
 
 /* SQLite tells the length of the WAL after each commit. This takes the place of its own automatic
-** checkpoint, which would make a publisher wait for two fsyncs: see ebi_writer_checkpoint(). */
-EBI_FN int ebi_db_wal_hook(void *arg, sqlite3 *handle, const char *name, int frames)
+** checkpoint, which would make a publisher wait for two fsyncs: see ebi_wal_checkpoint(). */
+EBI_FN int ebi_wal_hook(void *arg, sqlite3 *handle, const char *name, int frames)
 {
     eb_store *store = (eb_store *)arg;
     (void)handle;
@@ -2915,32 +2921,22 @@ EBI_FN int ebi_db_wal_hook(void *arg, sqlite3 *handle, const char *name, int fra
 ** handler says: try until the busy timeout. A database in memory stays as it is. */
 EBI_FN eb_result ebi_db_wal(eb_store *store, ebi_db *db)
 {
-    int64_t start = ebi_mono_ms(store);
+    int64_t start = ebi_clock_mono_ms(store);
     eb_result rc;
     if (store->in_memory) return EB_OK;
     EB_ASSERT(sqlite3_get_autocommit(db->handle));
     for (;;) {
         rc = ebi_db_pragma(db, "journal_mode", "WAL", "wal");
-        if (rc != EB_ERR_BUSY || ebi_mono_ms(store) - start >= store->busy_timeout_ms) break;
-        ebi_sleep_ms(store, 5);
+        if (rc != EB_ERR_BUSY || ebi_clock_mono_ms(store) - start >= store->busy_timeout_ms) break;
+        ebi_clock_sleep_ms(store, 5);
     }
     if (rc == EB_OK) rc = ebi_db_pragma(db, "journal_size_limit", "33554432", "33554432");
-    if (rc == EB_OK) sqlite3_wal_hook(db->handle, ebi_db_wal_hook, store);
+    if (rc == EB_OK) sqlite3_wal_hook(db->handle, ebi_wal_hook, store);
 #if defined(__APPLE__)
     if (rc == EB_OK) rc = ebi_db_pragma(db, "fullfsync", "1", "1");
 #endif
     return rc;
 }
-
-/* ===========================================================================
-** >>ownership   One dispatcher per file and namespace              [private]
-** ========================================================================
-** The owner holds the write lock of a side file, an empty database opened through the same VFS. The
-** operating system lets go of it when the process dies, so there is nothing to expire or to clean
-** up, and it works within one process and after fork too. The file stays. (Not BEGIN EXCLUSIVE: of
-** many that begin at the same moment each may be in the way of the others, and none gets it.)
-**
-** Version 0.1.0 named it <path>-<ns>.owner, which may be the side file of another database. */
 
 /* Whether this VFS opens files of the operating system by their names, so that we may look first.
 */
@@ -2960,6 +2956,16 @@ EBI_FN eb_result ebi_db_prepare(const eb_store *store, const char *path, int cre
     if (create) ebi_platform_create_private(path);
     return EB_OK;
 }
+
+/* ===========================================================================
+** >>ownership   One dispatcher per file and namespace             [private]
+** ========================================================================
+** The owner holds the write lock of a side file, an empty database opened through the same VFS. The
+** operating system lets go of it when the process dies, so there is nothing to expire or to clean
+** up, and it works within one process and after fork too. The file stays. (Not BEGIN EXCLUSIVE: of
+** many that begin at the same moment each may be in the way of the others, and none gets it.)
+**
+** Version 0.1.0 named it <path>-<ns>.owner, which may be the side file of another database. */
 
 /* Takes it for as long as side is open; EB_ERR_OWNED at once if somebody else has it. */
 EBI_FN eb_result ebi_owner_lock(eb_store *store, ebi_db *side, int as_in_0_1)
@@ -2992,7 +2998,7 @@ EBI_FN eb_result ebi_owner_lock(eb_store *store, ebi_db *side, int as_in_0_1)
 }
 
 /* ===========================================================================
-** >>schema   Tables: the text of every version                     [private]
+** >>schema   Tables: the text of every version                    [private]
 ** ========================================================================
 ** Why three tables for one life: event_log is only appended to, deliveries holds live rows only and
 ** so stays small and hot, finished is only appended to. One wide table with an index on status
@@ -3213,7 +3219,7 @@ static const ebi_schema_name ebi_schema_names[] = {
 #define EBI_SCHEMA_NAMES ((int)(sizeof ebi_schema_names / sizeof *ebi_schema_names))
 
 /* ===========================================================================
-** >>migration   Whose file it is, and bringing it forward          [private]
+** >>migration   Whose file it is, and bringing it forward         [private]
 ** ========================================================================
 ** Everything is decided before anything is changed: a file with none of our names gets them all in
 ** one transaction; one whose meta table says it is ours and of a known version is migrated forward
@@ -3367,7 +3373,7 @@ EBI_FN int ebi_schema_seed(eb_store *store, ebi_db *db)
     uint64_t key[2];
     int rc;
     sqlite3_randomness((int)sizeof key, key);
-    ebi_time_text(ebi_now_ms(store), when);
+    ebi_time_text(ebi_clock_now_ms(store), when);
     snprintf(sql, sizeof sql,
              "INSERT INTO @meta VALUES('application','eventbus.h'),('seq_floor',0),('removed',0),"
              "('claimed_to',0),('id_key_1',%lld),('id_key_2',%lld),('created_at','%s')",
@@ -3433,7 +3439,7 @@ EBI_FN eb_result ebi_schema_whole(eb_store *store, ebi_db *db)
     if (ebi_db_wal_bytes(db) > 0) return EB_OK;
     for (tries = 0; tries < 4; tries++) {
         if (file->pMethods->xFileSize(file, &size) != SQLITE_OK || size % page == 0) return EB_OK;
-        ebi_sleep_ms(store, 5);
+        ebi_clock_sleep_ms(store, 5);
     }
     return ebi_error(EB_ERR_CORRUPT, "%s: %lld bytes are not whole pages: cut off?", store->path,
                      (long long)size);
@@ -3472,14 +3478,15 @@ EBI_FN eb_result ebi_schema_see(eb_store *store, ebi_db *db, int64_t *version)
 ** of the side file is held until this store closes, where that is not the new form as well. */
 EBI_FN eb_result ebi_schema_migrate(eb_store *store, ebi_db *db, int64_t version)
 {
-    int64_t until_us = ebi_add(ebi_mono_us(store), ebi_us(store->busy_timeout_ms));
+    int64_t until_us =
+        ebi_clock_add(ebi_clock_mono_us(store), ebi_clock_us(store->busy_timeout_ms));
     eb_result rc, seen;
     EB_ASSERT(version > 0 && version < EBI_SCHEMA_LATEST);
     while ((rc = ebi_owner_lock(store, &store->old_owner, version == 1)) == EB_ERR_OWNED) {
-        if (ebi_mono_us(store) >= until_us)
+        if (ebi_clock_mono_us(store) >= until_us)
             return ebi_error(EB_ERR_OWNED, "%s: schema version %lld is to be brought forward, but "
                              "another bus dispatches it", store->path, (long long)version);
-        ebi_sleep_ms(store, 5);
+        ebi_clock_sleep_ms(store, 5);
         seen = ebi_schema_see(store, db, &version);
         if (seen != EB_OK || version == EBI_SCHEMA_LATEST) return seen;
     }
@@ -3520,11 +3527,11 @@ EBI_FN eb_result ebi_schema_open(eb_store *store, ebi_db *db, int create)
 }
 
 /* ===========================================================================
-** >>store   Opening, closing, reading                              [private]
+** >>store   Opening, closing, reading                             [private]
 ** ========================================================================
 ** What is done once: options, the place of the file, opening and closing. No lock is needed yet. */
 
-EBI_FN int ebi_is_memory(const char *path) { return strcmp(path, ":memory:") == 0; }
+EBI_FN int ebi_store_is_memory(const char *path) { return strcmp(path, ":memory:") == 0; }
 
 /* Checks the namespace and makes the prefix of it. */
 EBI_FN eb_result ebi_store_prefix(eb_store *store, const char *ns)
@@ -3548,7 +3555,7 @@ EBI_FN eb_result ebi_store_prefix(eb_store *store, const char *ns)
 }
 
 /* Time limits: 0 = the default, EB_NONE = none. Any other negative number is a mistake. */
-EBI_FN eb_result ebi_option_ms(const char *name, int64_t value, int64_t standard, int64_t none,
+EBI_FN eb_result ebi_options_ms(const char *name, int64_t value, int64_t standard, int64_t none,
                                int64_t *out)
 {
     if (value < EB_NONE)
@@ -3565,7 +3572,7 @@ EBI_FN eb_result ebi_store_options(eb_store *store, const eb_options *o)
     uint32_t bits;
     eb_result rc = ebi_store_prefix(store, o->ns);
     if (rc == EB_OK)
-        rc = ebi_option_ms("options.busy_timeout_ms", o->busy_timeout_ms, 5000, 0,
+        rc = ebi_options_ms("options.busy_timeout_ms", o->busy_timeout_ms, 5000, 0,
                            &store->busy_timeout_ms);
     if (rc != EB_OK) return rc;
     if (o->vfs && !sqlite3_vfs_find(o->vfs))
@@ -3696,7 +3703,7 @@ EBI_FN eb_result ebi_store_init(eb_store *store, const eb_options *o, int create
     store->locks = 2;
     rc = ebi_store_options(store, o);
     if (rc != EB_OK) return rc;
-    store->in_memory = ebi_is_memory(store->path);
+    store->in_memory = ebi_store_is_memory(store->path);
     rc = ebi_store_place(store, create);
     if (rc == EB_OK) rc = ebi_db_open(store, &store->writer, create ? SQLITE_OPEN_CREATE : 0);
     if (rc == EB_OK) rc = ebi_store_name(store);
@@ -3748,7 +3755,7 @@ EBI_FN int ebi_store_level(const eb_store *store)
 }
 
 /* ===========================================================================
-** >>commits   One transaction, whoever is in it                    [private]
+** >>commits   One transaction, whoever is in it                   [private]
 ** ========================================================================
 ** What the leader does with the connection `writer`: begin, run the members, commit or roll back,
 ** and after a failed sync close and open it. The lead is held, the lock is not. */
@@ -3783,7 +3790,7 @@ EBI_FN void ebi_req_end(ebi_req *r, eb_result rc)
 ** that open: the commit record may be there already, and a crash would bring it back. A full disk
 ** is clear: a record that is not whole has a wrong checksum. But where a sector is not safe from
 ** its neighbours, SQLite writes more after the record, and the room may have ended there. */
-EBI_FN int ebi_writer_not_written(eb_store *store, int code)
+EBI_FN int ebi_commit_not_written(eb_store *store, int code)
 {
     sqlite3_file *file = NULL;
     EBI_LEADS(store);
@@ -3797,7 +3804,7 @@ EBI_FN int ebi_writer_not_written(eb_store *store, int code)
 }
 
 /* Result of a statement on the writer. */
-EBI_FN eb_result ebi_writer_error(eb_store *store, int rc, const char *what)
+EBI_FN eb_result ebi_commit_error(eb_store *store, int rc, const char *what)
 {
     eb_result result = ebi_db_error(&store->writer, rc, what);
     EBI_LEADS(store);
@@ -3807,7 +3814,7 @@ EBI_FN eb_result ebi_writer_error(eb_store *store, int rc, const char *what)
 }
 
 /* Runs a statement on the writer whose one parameter is a number; the result is SQLite's. */
-EBI_FN int ebi_step_seq(eb_store *store, int index, int64_t seq)
+EBI_FN int ebi_commit_step(eb_store *store, int index, int64_t seq)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, index);
     EBI_LEADS(store);
@@ -3819,7 +3826,7 @@ EBI_FN int ebi_step_seq(eb_store *store, int index, int64_t seq)
 /* After a failed fsync the kernel may have dropped the pages and call the next fsync a success. So:
 ** close, open anew, and let a TRUNCATE checkpoint (which reads the WAL back and syncs the database)
 ** succeed before anything is called durable again. */
-EBI_FN eb_result ebi_writer_renew(eb_store *store)
+EBI_FN eb_result ebi_commit_renew(eb_store *store)
 {
     eb_result rc = EB_OK;
     int code;
@@ -3854,14 +3861,14 @@ EBI_FN eb_result ebi_writer_renew(eb_store *store)
 }
 
 /* The same if there is need; then the engine compares its memory with what is in the file. */
-EBI_FN eb_result ebi_writer_ready(eb_store *store)
+EBI_FN eb_result ebi_commit_ready(eb_store *store)
 {
     eb_result rc = EB_OK;
     EBI_LEADS(store);
     if (store->closed) return ebi_error(EB_ERR_SHUTDOWN, "the bus is closed");
     if (store->must_reopen || store->must_checkpoint) {
         store->must_resync = 1;
-        rc = ebi_writer_renew(store);
+        rc = ebi_commit_renew(store);
     }
     if (rc == EB_OK && store->must_resync) {
         rc = store->hooks->renewed(store);
@@ -3871,31 +3878,31 @@ EBI_FN eb_result ebi_writer_ready(eb_store *store)
 }
 
 /* Why no transaction could begin: the wording has to help who looks for the culprit. */
-EBI_FN eb_result ebi_writer_begin_failed(eb_store *store, int code)
+EBI_FN eb_result ebi_commit_begin_failed(eb_store *store, int code)
 {
     EBI_LEADS(store);
     EB_ASSERT(code != SQLITE_OK);
-    if ((code & 0xFF) != SQLITE_BUSY) return ebi_writer_error(store, code, "BEGIN");
+    if ((code & 0xFF) != SQLITE_BUSY) return ebi_commit_error(store, code, "BEGIN");
     return ebi_error(EB_ERR_BUSY, "%s is locked: by another process, or by an open transaction of "
                      "your own on another connection", store->path);
 }
 
 /* One transaction for the members of list (linked by next) and, if `outcomes`, what the engine has
 ** to record. Fills in each member's rc; returns the transaction's own. */
-EBI_FN eb_result ebi_writer_transaction(eb_store *store, ebi_req *list, int level, int outcomes)
+EBI_FN eb_result ebi_commit_transaction(eb_store *store, ebi_req *list, int level, int outcomes)
 {
     ebi_req *r;
     int code;
     eb_result rc = EB_OK;
     EBI_LEADS(store);
     EB_ASSERT(level >= EB_DURABLE_FULL && level <= EB_DURABLE_OFF);
-    rc = ebi_writer_ready(store);
+    rc = ebi_commit_ready(store);
     if (rc == EB_OK && store->old_wal) rc = ebi_schema_old_wal(&store->writer);
     if (rc == EB_OK) store->old_wal = 0;
     if (rc == EB_OK) rc = ebi_db_level(&store->writer, level);
     if (rc != EB_OK) return rc;
     code = ebi_db_run(store, &store->writer, EBI_SQL_BEGIN);
-    if (code != SQLITE_OK) return ebi_writer_begin_failed(store, code);
+    if (code != SQLITE_OK) return ebi_commit_begin_failed(store, code);
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle) && !store->must_resync);
     if (outcomes) rc = store->hooks->ride(store); /* first: who ended holds nobody up */
     for (r = list; r && rc == EB_OK; r = r->next) {
@@ -3914,8 +3921,8 @@ EBI_FN eb_result ebi_writer_transaction(eb_store *store, ebi_req *list, int leve
     if (rc == EB_OK) {
         code = ebi_db_run(store, &store->writer, EBI_SQL_COMMIT);
         if (code != SQLITE_OK) {
-            rc = ebi_writer_error(store, code, "COMMIT");
-            if (!ebi_writer_not_written(store, code)) rc = EB_ERR_UNKNOWN;
+            rc = ebi_commit_error(store, code, "COMMIT");
+            if (!ebi_commit_not_written(store, code)) rc = EB_ERR_UNKNOWN;
         }
     }
     if (rc != EB_OK) ebi_db_rollback(store, &store->writer);
@@ -3926,7 +3933,7 @@ EBI_FN eb_result ebi_writer_transaction(eb_store *store, ebi_req *list, int leve
 
 /* Gives every member its own transaction, and what rides along: only the guilty fail. *commits: so
 ** many went through. Returns what became of that which rides along. */
-EBI_FN eb_result ebi_writer_one_by_one(eb_store *store, ebi_req *list, int *commits)
+EBI_FN eb_result ebi_commit_one_by_one(eb_store *store, ebi_req *list, int *commits)
 {
     ebi_req *r, *rest;
     eb_result rc;
@@ -3939,24 +3946,24 @@ EBI_FN eb_result ebi_writer_one_by_one(eb_store *store, ebi_req *list, int *comm
             continue;
         }
         r->next = NULL;
-        rc = ebi_writer_transaction(store, r, r->level, 0);
+        rc = ebi_commit_transaction(store, r, r->level, 0);
         if (rc != EB_OK) ebi_req_end(r, rc);
         *commits += rc == EB_OK;
         r->next = rest;
     }
-    rc = ebi_writer_transaction(store, NULL, EB_DURABLE_NORMAL, 1);
+    rc = ebi_commit_transaction(store, NULL, EB_DURABLE_NORMAL, 1);
     *commits += rc == EB_OK;
     return rc;
 }
 
 /* ===========================================================================
-** >>wal   The write-ahead log stays short                          [private]
+** >>wal   The write-ahead log stays short                         [private]
 ** ========================================================================
 ** After each commit the leader looks how long the WAL has become. */
 
 /* What a checkpoint came to: a WAL of which less than half could be copied is held by a reader, and
 ** not only by what was written meanwhile. No lock held. */
-EBI_FN void ebi_writer_copied(eb_store *store, int rc, int frames, int copied)
+EBI_FN void ebi_wal_copied(eb_store *store, int rc, int frames, int copied)
 {
     ebi_store_lock(store);
     if (rc == SQLITE_OK && frames >= 0) store->wal_held = copied < frames / 2;
@@ -3970,25 +3977,25 @@ EBI_FN void ebi_writer_copied(eb_store *store, int rc, int frames, int copied)
 ** always the leader. One that is under way is waited for: whoever appends faster than the keeper
 ** copies would else find it busy each time, and the WAL would have no end. After the commit is
 ** acknowledged; the lead is kept, the lock is not. */
-EBI_FN void ebi_writer_checkpoint(eb_store *store)
+EBI_FN void ebi_wal_checkpoint(eb_store *store)
 {
     sqlite3 *handle = store->writer.handle;
-    int64_t until_us = ebi_mono_us(store) + EBI_COPY_WAIT_US;
+    int64_t until_us = ebi_clock_mono_us(store) + EBI_COPY_WAIT_US;
     int rc, frames = 0, copied = 0;
     EBI_LEADS(store);
     for (;;) {
         rc = sqlite3_wal_checkpoint_v2(handle, NULL, SQLITE_CHECKPOINT_PASSIVE, &frames, &copied);
         if ((rc & 0xFF) != SQLITE_BUSY || store->clock.sleep_ms) break;
-        if (ebi_mono_us(store) >= until_us) break;
+        if (ebi_clock_mono_us(store) >= until_us) break;
         ebi_platform_pause_us(200);
     }
     if ((rc & 0xFF) == SQLITE_IOERR) store->must_reopen = 1; /* what it read may not be on disk */
-    ebi_writer_copied(store, rc, frames, copied);
+    ebi_wal_copied(store, rc, frames, copied);
 }
 
 /* Says once that the WAL grows because somebody reads an old state of it, and when that is over.
 ** Lock held. */
-EBI_FN void ebi_writer_say_wal(eb_store *store, int64_t bytes)
+EBI_FN void ebi_wal_say(eb_store *store, int64_t bytes)
 {
     EBI_HELD(store);
     if (!store->wal_said && store->wal_held && bytes > EBI_WAL_MOST) {
@@ -4007,7 +4014,7 @@ EBI_FN void ebi_writer_say_wal(eb_store *store, int64_t bytes)
 ** the leader of a started FULL bus makes it long in one go: zeros behind its last frame, under the
 ** write lock, so that nobody appends meanwhile; a frame of zeros has no valid salt and ends every
 ** recovery. A failure is no matter. By the leader, no lock held. */
-EBI_FN void ebi_writer_fill_wal(eb_store *store)
+EBI_FN void ebi_wal_fill(eb_store *store)
 {
     enum { CHUNK = 1 << 16 };
     sqlite3_file *file = NULL;
@@ -4031,17 +4038,17 @@ EBI_FN void ebi_writer_fill_wal(eb_store *store)
 
 /* Whether that is due, and for whom: the keeper, every so many pages, or the leader, if the WAL is
 ** four times as long, with EB_NONE a quarter more. Lock held on entry and exit; by the leader. */
-EBI_FN void ebi_writer_look_at_wal(eb_store *store)
+EBI_FN void ebi_wal_look(eb_store *store)
 {
     int most = EBI_WAL_MOST / store->page_bytes, pages = store->wal_pages, again, force;
     EBI_HELD(store);
     EBI_LEADS(store);
     if (store->wal_frames < store->wal_done) store->wal_done = 0; /* it began anew */
-    ebi_writer_say_wal(store, (int64_t)store->wal_frames * store->page_bytes);
+    ebi_wal_say(store, (int64_t)store->wal_frames * store->page_bytes);
     if (!store->wal_filled && store->wal_frames >= EBI_WAL_SMALL &&
         store->writer.level == EB_DURABLE_FULL && store->hooks->started(store)) {
         ebi_store_unlock(store);
-        ebi_writer_fill_wal(store);
+        ebi_wal_fill(store);
         ebi_store_lock(store);
     }
     if (pages == EB_NONE || pages > most) pages = most;
@@ -4052,12 +4059,12 @@ EBI_FN void ebi_writer_look_at_wal(eb_store *store)
     if (store->wal_frames < force && store->hooks->copies(store)) return;
     store->wal_done = store->wal_frames;
     ebi_store_unlock(store);
-    ebi_writer_checkpoint(store);
+    ebi_wal_checkpoint(store);
     ebi_store_lock(store);
 }
 
 /* ===========================================================================
-** >>writer   One connection, many callers, one commit              [private]
+** >>writer   One connection, many callers, one commit             [private]
 ** ========================================================================
 ** All writes of a process go through one connection. Whoever needs a commit joins a queue; the
 ** first becomes the leader and commits everything that is queued as one transaction: publishes,
@@ -4123,7 +4130,7 @@ EBI_FN void ebi_writer_gather(eb_store *store, ebi_req *own, int *level, int64_t
 EBI_FN ebi_req *ebi_writer_requeue(eb_store *store, ebi_req *own)
 {
     ebi_req *r, *rest, *back = NULL, **back_at = &back, *ended = NULL, **ended_at = &ended;
-    int64_t now_us = ebi_mono_us(store);
+    int64_t now_us = ebi_clock_mono_us(store);
     EBI_HELD(store);
     EBI_LEADS(store);
     EB_ASSERT((store->queue_head == NULL) == (store->queue_tail == NULL));
@@ -4170,13 +4177,13 @@ EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
     shared = store->hooks->take(store) || own->next;
     ebi_store_unlock(store);
     memcpy(text, ebi_error_text, sizeof text);
-    rc = ebi_writer_transaction(store, list, off ? EB_DURABLE_OFF : level, 1);
+    rc = ebi_commit_transaction(store, list, off ? EB_DURABLE_OFF : level, 1);
     outcome = rc;
     commits = rc == EB_OK;
     if (rc == EB_ERR_BUSY || rc == EB_ERR_UNKNOWN || (rc != EB_OK && !shared)) {
         for (r = list; r; r = r->next) ebi_req_end(r, rc);
     } else if (rc != EB_OK) {
-        outcome = ebi_writer_one_by_one(store, list, &commits);
+        outcome = ebi_commit_one_by_one(store, list, &commits);
     }
     snprintf(trouble, sizeof trouble, "%.190s", ebi_error_text);
     memcpy(ebi_error_text, text, sizeof text);
@@ -4188,7 +4195,7 @@ EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
     else store->locked_since_us = 0;
     if (rc == EB_ERR_BUSY && own->state == EBI_REQ_LEAD && list != own) {
         ebi_store_unlock(store); /* SQLite may refuse without having waited */
-        ebi_sleep_ms(store, 1);
+        ebi_clock_sleep_ms(store, 1);
         ebi_store_lock(store);
     }
     if (store->lock_said && !store->locked_since_us) {
@@ -4203,7 +4210,7 @@ EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
         if (r != own) ebi_cond_signal(&r->cond);
     }
     store->hooks->rode(store, outcome);
-    if (commits) ebi_writer_look_at_wal(store);
+    if (commits) ebi_wal_look(store);
 }
 
 /* Passes the lead on to the next in the queue, or to nobody. Lock held. */
@@ -4258,7 +4265,7 @@ EBI_FN void ebi_writer_join(eb_store *store, ebi_req *r)
     r->waits = 1;
     ebi_cond_init(&r->cond);
     while (r->state == EBI_REQ_QUEUED) {
-        if (r->queue_us) left_us = r->queue_us - ebi_mono_us(store);
+        if (r->queue_us) left_us = r->queue_us - ebi_clock_mono_us(store);
         if (r->queue_us && left_us <= 0) {
             ebi_writer_unqueue(store, r);
             r->state = EBI_REQ_DONE;
@@ -4297,7 +4304,7 @@ EBI_FN eb_result ebi_writer_commit(eb_store *store, ebi_req *r)
 /* The same within busy_timeout_ms from now. */
 EBI_FN int64_t ebi_writer_until(const eb_store *store)
 {
-    return ebi_add(ebi_mono_us(store), ebi_us(store->busy_timeout_ms));
+    return ebi_clock_add(ebi_clock_mono_us(store), ebi_clock_us(store->busy_timeout_ms));
 }
 EBI_FN eb_result ebi_writer_run(eb_store *store, eb_result (*func)(eb_store *, void *),
                                 void (*after)(eb_store *, void *, eb_result), void *arg, int level)
@@ -4333,7 +4340,7 @@ EBI_FN void ebi_writer_leave(eb_store *store)
 }
 
 /* ===========================================================================
-** >>readers   Looking without being in the way                     [private]
+** >>readers   Looking without being in the way                    [private]
 ** ========================================================================
 ** A bus has a second connection to read with, under read_lock; an inspector has only one. */
 
@@ -4347,7 +4354,7 @@ EBI_FN eb_result ebi_reader_enter(eb_store *store, ebi_db **db)
         *db = &store->writer;
     EBI_LEADS(store);
         if (store->closed) return ebi_error(EB_ERR_SHUTDOWN, "the bus is closed");
-        return store->must_reopen ? ebi_writer_ready(store) : EB_OK;
+        return store->must_reopen ? ebi_commit_ready(store) : EB_OK;
     }
     ebi_mutex_lock(&store->read_lock);
     *db = &store->reader;
@@ -4386,12 +4393,12 @@ EBI_FN eb_result ebi_store_checkpoint(eb_store *store)
     int code, left = 0, copied = 0;
     if (store->in_memory) return EB_OK;
     ebi_writer_enter(store);
-    rc = ebi_writer_ready(store);
+    rc = ebi_commit_ready(store);
     if (rc == EB_OK) rc = ebi_db_level(&store->writer, store->durability);
     if (rc == EB_OK) {
         code = sqlite3_wal_checkpoint_v2(store->writer.handle, NULL, SQLITE_CHECKPOINT_PASSIVE,
                                          &left, &copied);
-        if (code != SQLITE_OK) rc = ebi_writer_error(store, code, "checkpoint");
+        if (code != SQLITE_OK) rc = ebi_commit_error(store, code, "checkpoint");
         else if (copied < left) rc = ebi_error(EB_ERR_BUSY, "a reader holds part of the WAL");
         store->wal_done = copied > 0 ? copied : store->wal_done;
     }
@@ -4399,8 +4406,43 @@ EBI_FN eb_result ebi_store_checkpoint(eb_store *store)
     return rc;
 }
 
+/* A status as the tables and the view have it. */
+EBI_FN eb_status ebi_status_of(const char *text)
+{
+    if (!text || text[0] == 'p') return text && text[1] == 'r' ? EB_PROCESSING : EB_PENDING;
+    return text[1] == 'l' ? EB_DLQ : EB_DONE;
+}
+
+/* How an event stands: everybody who asks the file asks this. */
+enum { EBI_STAND_UNKNOWN, EBI_STAND_LIVE, EBI_STAND_DEAD, EBI_STAND_DONE };
+typedef struct ebi_stand {
+    int state, pending; /* pending: its status, if it is live */
+} ebi_stand;
+
+/* SQLite's result; an id that is another event's is unknown. */
+EBI_FN int ebi_stand_look(eb_store *store, ebi_db *db, int64_t seq, const char *id, ebi_stand *out)
+{
+    sqlite3_stmt *s = ebi_db_stmt(store, db, EBI_SQL_STATE);
+    const char *stored;
+    int rc;
+    EB_ASSERT(seq > 0 && id);
+    memset(out, 0, sizeof *out);
+    if (!s) return ebi_db_code(db);
+    sqlite3_bind_int64(s, 1, seq);
+    rc = sqlite3_step(s);
+    stored = rc == SQLITE_ROW ? ebi_column(s, 0) : NULL;
+    if (stored && strcmp(stored, id) == 0) {
+        out->pending = ebi_status_of(ebi_column(s, 1)) == EB_PENDING;
+        out->state = sqlite3_column_type(s, 1) != SQLITE_NULL ? EBI_STAND_LIVE
+                     : sqlite3_column_int(s, 2)               ? EBI_STAND_DEAD
+                                                              : EBI_STAND_DONE;
+    }
+    sqlite3_reset(s);
+    return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
+}
+
 /* ===========================================================================
-** >>entries   Events in memory, lists of them, sets of types       [private]
+** >>entries   Events in memory, lists of them, sets of types      [private]
 ** ========================================================================
 ** An event in memory is a copy of what was read, in one allocation, and stands in at most one list.
 ** Lists belong to whoever has them; no lock of their own. */
@@ -4446,7 +4488,7 @@ typedef struct ebi_types {
     int count, overflow; /* overflow: and others */
 } ebi_types;
 
-EBI_FN size_t ebi_put(char **at, const char **field, const char *text, size_t len)
+EBI_FN size_t ebi_text_copy(char **at, const char **field, const char *text, size_t len)
 {
     if (!text) {
         *field = NULL;
@@ -4458,15 +4500,15 @@ EBI_FN size_t ebi_put(char **at, const char **field, const char *text, size_t le
     *at += len + 1;
     return len;
 }
-EBI_FN size_t ebi_len(const char *text) { return text ? strlen(text) : 0; }
+EBI_FN size_t ebi_text_size(const char *text) { return text ? strlen(text) : 0; }
 
 /* What a copy of this message takes in memory. */
 EBI_FN size_t ebi_entry_size(const eb_message *m, size_t payload_len, const char *producer,
                              const char *errors)
 {
-    return sizeof(ebi_entry) + ebi_len(m->type) + payload_len + ebi_len(m->metadata) +
-           ebi_len(m->ordering_key) + ebi_len(m->idempotency_key) + ebi_len(producer) +
-           ebi_len(errors) + 8;
+    return sizeof(ebi_entry) + ebi_text_size(m->type) + payload_len + ebi_text_size(m->metadata) +
+           ebi_text_size(m->ordering_key) + ebi_text_size(m->idempotency_key) +
+           ebi_text_size(producer) + ebi_text_size(errors) + 8;
 }
 
 /* One allocation for the event and all its text. NULL: out of memory. */
@@ -4482,14 +4524,14 @@ EBI_FN ebi_entry *ebi_entry_new(eb_store *store, const eb_message *m, size_t pay
     e->refs = 1;
     e->bytes = size;
     at = (char *)(e + 1);
-    ebi_put(&at, &e->type, m->type, ebi_len(m->type));
-    ebi_put(&at, &e->payload, m->payload, payload_len);
+    ebi_text_copy(&at, &e->type, m->type, ebi_text_size(m->type));
+    ebi_text_copy(&at, &e->payload, m->payload, payload_len);
     e->payload_len = payload_len;
-    ebi_put(&at, &e->metadata, m->metadata, ebi_len(m->metadata));
-    ebi_put(&at, &e->ordering_key, m->ordering_key, ebi_len(m->ordering_key));
-    ebi_put(&at, &e->idempotency_key, m->idempotency_key, ebi_len(m->idempotency_key));
-    ebi_put(&at, &e->producer, producer, ebi_len(producer));
-    ebi_put(&at, &e->errors, errors, ebi_len(errors));
+    ebi_text_copy(&at, &e->metadata, m->metadata, ebi_text_size(m->metadata));
+    ebi_text_copy(&at, &e->ordering_key, m->ordering_key, ebi_text_size(m->ordering_key));
+    ebi_text_copy(&at, &e->idempotency_key, m->idempotency_key, ebi_text_size(m->idempotency_key));
+    ebi_text_copy(&at, &e->producer, producer, ebi_text_size(producer));
+    ebi_text_copy(&at, &e->errors, errors, ebi_text_size(errors));
     EB_ASSERT((size_t)(at - (char *)e) <= size);
     return e;
 }
@@ -4570,12 +4612,6 @@ EBI_FN void ebi_list_free(eb_store *store, ebi_list *list)
     while ((e = ebi_list_pop(list)) != NULL) ebi_entry_drop(store, e);
 }
 
-EBI_FN eb_status ebi_status_of(const char *text)
-{
-    if (!text || text[0] == 'p') return text && text[1] == 'r' ? EB_PROCESSING : EB_PENDING;
-    return text[1] == 'l' ? EB_DLQ : EB_DONE;
-}
-
 EBI_FN int ebi_types_has(const ebi_types *set, const char *type)
 {
     int i;
@@ -4607,7 +4643,7 @@ EBI_FN void ebi_types_clear(eb_store *store, ebi_types *set)
 }
 
 /* ===========================================================================
-** >>policy   When a failed attempt is tried again                  [private]
+** >>policy   When a failed attempt is tried again                 [private]
 ** ========================================================================
 ** Pure, but for jitter. */
 
@@ -4668,9 +4704,9 @@ EBI_FN eb_result ebi_policy_resolve(const eb_allocator *a, const eb_retry_policy
     schedule = out->schedule_ms;
     out->schedule_ms = NULL;
     if (p->max_retries < EB_NONE) return ebi_error(EB_ERR_ARG, "retry.max_retries is negative");
-    rc = ebi_option_ms("retry.base_delay_ms", p->base_delay_ms, out->base_ms, 0, &out->base_ms);
+    rc = ebi_options_ms("retry.base_delay_ms", p->base_delay_ms, out->base_ms, 0, &out->base_ms);
     if (rc == EB_OK)
-        rc = ebi_option_ms("retry.max_delay_ms", p->max_delay_ms, out->max_ms, INT64_MAX,
+        rc = ebi_options_ms("retry.max_delay_ms", p->max_delay_ms, out->max_ms, INT64_MAX,
                            &out->max_ms);
     if (rc != EB_OK) return rc;
     if (p->multiplier != 0.0 && !(p->multiplier >= 1.0 && p->multiplier <= DBL_MAX))
@@ -4700,7 +4736,7 @@ EBI_FN eb_result ebi_policy_resolve(const eb_allocator *a, const eb_retry_policy
 }
 
 /* ===========================================================================
-** >>matching   From a type to its subscriptions                    [private]
+** >>matching   From a type to its subscriptions                   [private]
 ** ========================================================================
 ** Most patterns are a plain type or end in their only star. Those are found by hash: a type is
 ** hashed byte by byte, and wherever some pattern "prefix*" has that length, the hash so far is
@@ -4955,7 +4991,7 @@ EBI_FN ebi_sub *ebi_subs_unshown(eb_store *store, ebi_subs *subs)
 }
 
 /* ===========================================================================
-** >>bus   The state of a bus, room by room                         [private]
+** >>bus   The state of a bus, room by room                        [private]
 ** ========================================================================
 ** Each struct is written by the rooms that it names, and only there; the others ask. All of it is
 ** under the lock, but for what a comment says belongs to the leader or to one thread. What is on
@@ -5033,7 +5069,7 @@ enum { EBI_KEY_BUCKETS = 256, EBI_PASSED = 1024 };
 typedef struct ebi_lane {
     eb_bus *bus; /* immutable */
     ebi_window win;
-    ebi_list claimed, starting;       /* starting: see ebi_claim_start() */
+    ebi_list claimed, starting;       /* starting: see ebi_start_next() */
     ebi_list looks;                   /* ended events whose key is to be looked at */
     ebi_entry *keys[EBI_KEY_BUCKETS]; /* the head of each key that is under way */
     char back[EBI_KEY_BUCKETS];       /* a head came back since the claim under way began */
@@ -5131,7 +5167,7 @@ typedef struct ebi_figures {
     ebi_types unmatched_types; /* of which it was said that nobody wants them */
 } ebi_figures;
 
-/* max_pending: an upper bound of live rows, see ebi_publish_cap(). Whoever leads. */
+/* max_pending: an upper bound of live rows, see ebi_cap_check(). Whoever leads. */
 typedef struct ebi_cap {
     int64_t live, seq, us;
 } ebi_cap;
@@ -5160,6 +5196,12 @@ struct eb_bus {
     ebi_cap cap;
     ebi_lead lead;
 };
+
+/* ===========================================================================
+** >>state   Its small changes                                     [private]
+** ========================================================================
+** What the rooms below need of structs whose own room comes later: they are changed here, one
+** function for each thing that can happen. */
 
 static const char ebi_no_memory_error[] = "\"out of memory while recording this error\"";
 
@@ -5269,30 +5311,6 @@ EBI_FN int ebi_figures_unmatched(eb_bus *bus, const char *type)
     return ebi_types_add(&bus->store, &bus->figures.unmatched_types, type);
 }
 
-/* ---- max_pending: an upper bound of live rows, see >>caps ---- */
-
-/* So many live rows more, or less. Lock held. */
-EBI_FN void ebi_cap_add(eb_bus *bus, int64_t more)
-{
-    EBI_HELD(&bus->store);
-    bus->cap.live += more;
-}
-
-/* The same of rows up to seq, unless a later one of this commit has counted them already. */
-EBI_FN void ebi_cap_published(eb_bus *bus, int64_t more, int64_t seq)
-{
-    if (bus->cap.seq >= seq) return;
-    ebi_cap_add(bus, more);
-    bus->cap.seq = seq;
-}
-
-/* The bound is worth nothing: the next publish counts. By the leader. */
-EBI_FN void ebi_cap_forget(eb_bus *bus)
-{
-    EBI_LEADS(&bus->store);
-    bus->cap.us = 0;
-}
-
 /* ---- what is the leader's ---- */
 
 /* A new start: no token of it was ever given out, nothing is known of claims. */
@@ -5312,7 +5330,7 @@ EBI_FN void ebi_lead_claimed_to(eb_bus *bus, int64_t seq)
 }
 
 /* ===========================================================================
-** >>alarms   Who has to look, and when                             [private]
+** >>alarms   Who has to look, and when                            [private]
 ** ========================================================================
 ** Something has happened, or will at a certain time: whoever waits for it is told here. Workers and
 ** the keeper by their conditions, eb_wait by its waiter, who pumps elsewhere by options.notify. All
@@ -5359,7 +5377,7 @@ EBI_FN int ebi_waiters_any(const eb_bus *bus, int64_t seq)
 }
 
 /* The condition to signal after the lock is released, NULL: none. Lock held. */
-EBI_FN ebi_cond *ebi_bus_wake(eb_store *store)
+EBI_FN ebi_cond *ebi_alarms_cond(eb_store *store)
 {
     eb_bus *bus = ebi_bus_of(store);
     EBI_HELD(store);
@@ -5523,32 +5541,32 @@ EBI_FN void ebi_alarms_saying(eb_bus *bus, int more)
 }
 
 /* A commit of the engine's went through. Lock held. */
-EBI_FN void ebi_bus_healed(eb_bus *bus)
+EBI_FN void ebi_alarms_healed(eb_bus *bus)
 {
     EBI_HELD(&bus->store);
     bus->alarms.backoff_ms = bus->alarms.retry_at_us = 0;
 }
 
 /* It failed: it is tried again, later and later but at least every 2 s. Lock held. */
-EBI_FN void ebi_bus_backoff(eb_bus *bus)
+EBI_FN void ebi_alarms_backoff(eb_bus *bus)
 {
     EBI_HELD(&bus->store);
     bus->alarms.backoff_ms = bus->alarms.backoff_ms ? bus->alarms.backoff_ms * 2 : 10;
     if (bus->alarms.backoff_ms > EBI_BACKOFF_MAX_MS) bus->alarms.backoff_ms = EBI_BACKOFF_MAX_MS;
-    bus->alarms.retry_at_us = ebi_mono_us(&bus->store) + bus->alarms.backoff_ms * 1000;
+    bus->alarms.retry_at_us = ebi_clock_mono_us(&bus->store) + bus->alarms.backoff_ms * 1000;
     ebi_keeper_by(bus, bus->alarms.retry_at_us);
 }
 
 /* The file is another one: what failed in the old one is tried again at once. Lock held. */
-EBI_FN void ebi_bus_hopes(eb_bus *bus)
+EBI_FN void ebi_alarms_hope(eb_bus *bus)
 {
     EBI_HELD(&bus->store);
     bus->out.rc = bus->lane.claim_rc = EB_OK;
-    ebi_bus_healed(bus);
+    ebi_alarms_healed(bus);
 }
 
 /* Whether it failed for a reason that no waiting will heal; EB_OK: it did not. Lock held. */
-EBI_FN eb_result ebi_bus_hopeless(const eb_bus *bus)
+EBI_FN eb_result ebi_alarms_hopeless(const eb_bus *bus)
 {
     eb_result rc = bus->out.rc != EB_OK ? bus->out.rc : bus->lane.claim_rc;
     EBI_HELD(&bus->store);
@@ -5557,14 +5575,14 @@ EBI_FN eb_result ebi_bus_hopeless(const eb_bus *bus)
 }
 
 /* Until when a call of the engine may wait for somebody else's lock. */
-EBI_FN int64_t ebi_bus_until(const eb_bus *bus)
+EBI_FN int64_t ebi_alarms_until(const eb_bus *bus)
 {
     int64_t until_us = ebi_writer_until(&bus->store), end_us = bus->life.until_us;
     if (bus->pump.until_us && bus->pump.until_us < until_us) until_us = bus->pump.until_us;
     return end_us && end_us < until_us ? end_us : until_us;
 }
 
-EBI_FN int ebi_bus_started(eb_store *store)
+EBI_FN int ebi_life_started(eb_store *store)
 {
     EBI_HELD(store);
     EBI_LEADS(store);
@@ -5585,7 +5603,7 @@ EBI_FN int ebi_keeper_copies(eb_store *store)
 }
 
 /* ===========================================================================
-** >>depths   How many lives there are, without counting            [private]
+** >>depths   How many lives there are, without counting           [private]
 ** ========================================================================
 ** See ebi_depths. Whoever changes the status of a row says so in the same transaction; what cannot
 ** be told that way (another process, a commit of unknown end) makes them unknown until they are
@@ -5651,8 +5669,145 @@ EBI_FN int ebi_depths_exact(eb_bus *bus, ebi_depths *out)
     return rc == SQLITE_OK && out->known && out->version == version;
 }
 
+/* The lives, counted; SQLite's result. */
+EBI_FN int ebi_depths_count(eb_store *store, ebi_db *db, ebi_depths *out)
+{
+    int64_t all = 0;
+    sqlite3_stmt *s = ebi_db_stmt(store, db, EBI_SQL_STATS_LIVE);
+    int rc = s ? sqlite3_step(s) : ebi_db_code(db);
+    memset(out, 0, sizeof *out);
+    EB_ASSERT(rc != SQLITE_ROW || !sqlite3_get_autocommit(db->handle));
+    if (rc == SQLITE_ROW) {
+        out->pending = sqlite3_column_int64(s, 1);
+        out->processing = sqlite3_column_int64(s, 0) - out->pending;
+        rc = SQLITE_OK;
+    }
+    sqlite3_reset(s);
+    if (rc == SQLITE_OK) rc = ebi_db_number(store, db, EBI_SQL_STATS_DEAD, &out->dead);
+    if (rc == SQLITE_OK) rc = ebi_db_number(store, db, EBI_SQL_DLQ_COUNT_ALL, &all);
+    out->others = all - out->dead;
+    return rc;
+}
+
+/* A count is about to begin in the snapshot that is open on db: what we commit from here on is
+** added to it. *mine: which count it is, 0: it will serve this call only, as the writer is not to
+** be had. With read_lock held, which comes before the lead. */
+EBI_FN int ebi_depths_begin(eb_bus *bus, ebi_db *db, int64_t *mine)
+{
+    eb_store *store = &bus->store;
+    int64_t version = 0, seq;
+    int rc, known;
+    *mine = 0;
+    EB_ASSERT(db == &store->reader);
+    if (!ebi_writer_enter_until(store, ebi_clock_mono_us(store) + EBI_STATS_WAIT_US))
+        return ebi_db_number(store, db, EBI_SQL_LAST_SEQ, &seq);
+    known = store->writer.handle && !store->must_reopen && /* before the snapshot: if somebody */
+            ebi_db_number(store, &store->writer, EBI_SQL_DATA_VERSION, &version) == SQLITE_OK;
+    rc = ebi_db_number(store, db, EBI_SQL_LAST_SEQ, &seq); /* commits in between, it is no match */
+    known = known && rc == SQLITE_OK;
+    ebi_store_lock(store);
+    if (known) {
+        *mine = ++bus->depths.counts;
+        bus->depths.pending = bus->depths.processing = bus->depths.dead = 0;
+        bus->depths.known = 0;
+        bus->depths.version = version;
+    }
+    ebi_store_unlock(store);
+    ebi_writer_leave(store);
+    return rc;
+}
+
+/* The count is through: it serves later calls too, unless something came between. */
+EBI_FN void ebi_depths_keep(eb_bus *bus, const ebi_depths *counted, int64_t mine)
+{
+    ebi_depths *d = &bus->depths;
+    ebi_store_lock(&bus->store);
+    if (mine && d->counts == mine) {
+        d->pending += counted->pending;
+        d->processing += counted->processing;
+        d->dead += counted->dead;
+        d->others = counted->others;
+        d->known = 1;
+    }
+    ebi_store_unlock(&bus->store);
+}
+
 /* ===========================================================================
-** >>lanes   A window over the log that moves on                    [private]
+** >>caps   max_pending, without counting for each publish         [private]
+** ========================================================================
+** In the publisher's transaction, before its first write. */
+
+/* So many live rows more, or less. Lock held. */
+EBI_FN void ebi_cap_add(eb_bus *bus, int64_t more)
+{
+    EBI_HELD(&bus->store);
+    bus->cap.live += more;
+}
+
+/* The same of rows up to seq, unless a later one of this commit has counted them already. */
+EBI_FN void ebi_cap_published(eb_bus *bus, int64_t more, int64_t seq)
+{
+    if (bus->cap.seq >= seq) return;
+    ebi_cap_add(bus, more);
+    bus->cap.seq = seq;
+}
+
+/* The bound is worth nothing: the next publish counts. By the leader. */
+EBI_FN void ebi_cap_forget(eb_bus *bus)
+{
+    EBI_LEADS(&bus->store);
+    bus->cap.us = 0;
+}
+
+/* max_pending. Counting a million rows takes milliseconds, so there is an upper bound: what was
+** counted, plus what was published since (the sequence numbers tell, whoever did it), less what
+** ended here. Only when that comes to the cap are the rows counted again, and then for at most a
+** hundredth of the time. */
+EBI_FN int ebi_cap_count(eb_bus *bus, int64_t last_seq)
+{
+    eb_store *store = &bus->store;
+    int64_t start_us = ebi_clock_mono_us(store), live;
+    int rc;
+    EBI_LEADS(store);
+    EB_ASSERT(bus->set.max_pending > 0);
+    if (bus->cap.us != 0 && start_us < bus->cap.us) return SQLITE_OK;
+    rc = ebi_db_number(store, &store->writer, EBI_SQL_LIVE_COUNT, &live);
+    if (rc != SQLITE_OK) return rc;
+    ebi_store_lock(store);
+    bus->cap.live = live;
+    ebi_store_unlock(store);
+    bus->cap.seq = last_seq;
+    bus->cap.us = ebi_clock_mono_us(store) + (ebi_clock_mono_us(store) - start_us) * 100;
+    return SQLITE_OK;
+}
+
+/* EB_ERR_FULL if count more would exceed it. */
+EBI_FN eb_result ebi_cap_check(eb_bus *bus, int64_t count, int64_t last_seq)
+{
+    eb_store *store = &bus->store;
+    ebi_depths d;
+    int64_t live;
+    int rc = SQLITE_OK, tries, exact = ebi_depths_exact(bus, &d);
+    EBI_LEADS(store);
+    EB_ASSERT(count > 0);
+    live = d.pending + d.processing + bus->lead.delta.pending + bus->lead.delta.processing;
+    if (exact && live + count <= bus->set.max_pending) return EB_OK;
+    for (tries = 0; tries < 2 && !exact; tries++) {
+        ebi_store_lock(store);
+        if (bus->cap.us != 0) bus->cap.live += last_seq - bus->cap.seq; /* by others */
+        live = bus->cap.live;
+        ebi_store_unlock(store);
+        bus->cap.seq = last_seq;
+        if (bus->cap.us != 0 && live + count <= bus->set.max_pending) return EB_OK;
+        if (tries == 0) rc = ebi_cap_count(bus, last_seq);
+        if (rc != SQLITE_OK) return ebi_commit_error(store, rc, "counting live events");
+    }
+    return ebi_error(EB_ERR_FULL, "%lld live events: the queue is at max_pending",
+                     (long long)live);
+}
+
+/* ===========================================================================
+** >>windows   A window over the log that moves on                 [private]
 ** ========================================================================
 ** What is on disk is the truth; memory holds a bounded window of it.
 **
@@ -5667,71 +5822,9 @@ EBI_FN int ebi_depths_exact(eb_bus *bus, ebi_depths *out)
 **   claim       status processing and a token. Batches are claimed without counting an attempt; an
 **               event that is claimed alone counts it (attempts = failed + 1). Recovery tells the
 **               two apart by that: see >>recovery.
-**   suspect     was under way when the process died, with others: runs alone, see ebi_claim_what().
+**   suspect     was under way when the process died, with others: runs alone, see ebi_turn_what().
 **
 ** Under the lock, but for what reads the file. */
-
-/* Whether the row of EBI_SQL_LOAD is one that this header could have written; SQLite's result. Who
-** asks has the epoch: nothing steps aside for a later one. */
-EBI_FN int ebi_entry_sound(sqlite3_stmt *s, int64_t epoch)
-{
-    const char *status = ebi_column(s, EBI_LOAD_STATUS), *type = ebi_column(s, EBI_LOAD_TYPE);
-    const char *key = ebi_column(s, EBI_LOAD_KEY), *wrong = NULL;
-    int bad = 0;
-    ebi_column_within(s, EBI_LOAD_APART, "deliveries.apart", 0, 2, &bad);
-    ebi_column_within(s, EBI_LOAD_DUE, "deliveries.due_ms", 0, INT64_MAX, &bad);
-    ebi_column_within(s, EBI_LOAD_ASIDE, "deliveries.aside", 0, epoch, &bad);
-    ebi_column_within(s, EBI_LOAD_TOKEN, "deliveries.token of one that waits", 0, 0, &bad);
-    if (bad) return EBI_DAMAGED;
-    if (!ebi_column(s, EBI_LOAD_ID) || !type || !ebi_column(s, EBI_LOAD_PAYLOAD))
-        return ebi_db_no_event(s, EBI_LOAD_ID);
-    if (!status || (strcmp(status, "pending") != 0 && strcmp(status, "processing") != 0))
-        wrong = "deliveries.status";
-    else if (sqlite3_column_int(s, EBI_LOAD_SAME_KEY) != 1) wrong = "deliveries.ordering_key";
-    else if (!ebi_text_name_len(type, EBI_TYPE_MAX)) wrong = "event_log.type";
-    else if (key && !ebi_text_name_len(key, EBI_KEY_MAX)) wrong = "event_log.ordering_key";
-    if (!wrong) return SQLITE_OK;
-    ebi_error(EB_ERR_CORRUPT, "damaged: %s (row %lld)", wrong,
-              (long long)sqlite3_column_int64(s, EBI_LOAD_SEQ));
-    return EBI_DAMAGED;
-}
-
-/* From a row of EBI_SQL_LOAD. NULL: *rc says why, EBI_DAMAGED or another code of SQLite's. */
-EBI_FN ebi_entry *ebi_entry_load(ebi_lane *lane, sqlite3_stmt *s, int *rc)
-{
-    eb_message m;
-    ebi_entry *e;
-    int bad = 0;
-    const int most = INT32_MAX - 1;
-    int64_t seq = ebi_column_within(s, EBI_LOAD_SEQ, "deliveries.seq", 1, EBI_SEQ_MAX, &bad);
-    int64_t failed = ebi_column_within(s, EBI_LOAD_FAILED, "deliveries.failed", 0, most, &bad);
-    int64_t snoozes = ebi_column_within(s, EBI_LOAD_SNOOZES, "deliveries.snoozes", 0, most, &bad);
-    EB_ASSERT(sqlite3_column_count(s) == EBI_LOAD_COLUMNS);
-    EBI_LEADS(&lane->bus->store);
-    *rc = bad ? EBI_DAMAGED : ebi_entry_sound(s, lane->win.epoch);
-    if (*rc != SQLITE_OK) return NULL;
-    memset(&m, 0, sizeof m);
-    m.type = ebi_column(s, EBI_LOAD_TYPE);
-    m.payload = ebi_column(s, EBI_LOAD_PAYLOAD);
-    m.metadata = ebi_column(s, EBI_LOAD_METADATA);
-    m.ordering_key = ebi_column(s, EBI_LOAD_KEY);
-    m.idempotency_key = ebi_column(s, EBI_LOAD_IDEMPOTENCY);
-    e = ebi_entry_new(&lane->bus->store, &m, (size_t)sqlite3_column_bytes(s, EBI_LOAD_PAYLOAD),
-                      ebi_column(s, EBI_LOAD_PRODUCER), ebi_column(s, EBI_LOAD_ERRORS));
-    *rc = e ? SQLITE_OK : SQLITE_NOMEM;
-    if (!e) return NULL;
-    e->lane = lane;
-    e->seq = seq;
-    e->failed = (int)failed;
-    e->snoozes = (int)snoozes;
-    e->suspect = sqlite3_column_int(s, EBI_LOAD_APART) == 1;
-    e->waits = ebi_status_of(ebi_column(s, EBI_LOAD_STATUS)) == EB_PROCESSING;
-    e->born = sqlite3_column_int64(s, EBI_LOAD_BORN);
-    e->retried = sqlite3_column_type(s, EBI_LOAD_RETRIED) != SQLITE_NULL || snoozes > 0;
-    e->created_at_ms = ebi_time_parse(ebi_column(s, EBI_LOAD_CREATED));
-    snprintf(e->id.str, sizeof e->id.str, "%s", ebi_column(s, EBI_LOAD_ID));
-    return e;
-}
 
 EBI_FN int ebi_window_lapping(const ebi_window *w) { return w->lap_end > 0; }
 
@@ -5742,7 +5835,7 @@ EBI_FN int ebi_window_lap_now(const ebi_lane *lane)
     const ebi_window *w = &lane->win;
     EBI_HELD(&bus->store);
     return ebi_window_lapping(w) &&
-           (!bus->set.workers || !w->lap_busy || ebi_mono_us(&bus->store) >= w->lap_rest_us);
+           (!bus->set.workers || !w->lap_busy || ebi_clock_mono_us(&bus->store) >= w->lap_rest_us);
 }
 
 /* What a claim borrows of its lane: a copy of where the window is, and what is ready in it. What is
@@ -5828,6 +5921,197 @@ EBI_FN void ebi_lane_forget(ebi_lane *lane)
     else ebi_window_forget(lane);
 }
 
+/* What was parked may have somebody now: it is looked at again, from here to the end and then from
+** the beginning to here, so that a lap that is under way is never begun anew. The new epoch puts
+** what stands aside back into line; who still has nobody steps aside once more. Lock held. */
+EBI_FN void ebi_window_lap(ebi_lane *lane)
+{
+    eb_bus *bus = lane->bus;
+    ebi_window *w = &lane->win;
+    EBI_HELD(&bus->store);
+    EB_ASSERT(!lane->claiming);
+    w->epoch++;
+    w->suspects = 1;
+    w->suspect_at = 0;
+    if (ebi_window_lapping(w)) {
+        w->lap_again = w->lap_at > w->lap_again ? w->lap_at : w->lap_again;
+        w->lap_end = w->cursor;
+    } else {
+        w->lap_at = w->lap_again = 0;
+        w->lap_end = w->cursor;
+        ebi_types_clear(&bus->store, &w->parked);
+        ebi_types_clear(&bus->store, &w->held);
+        w->parked_paused = 0;
+    }
+    ebi_alarms_work_now(bus);
+    ebi_alarms_news(bus);
+    ebi_notice(bus, 0);
+}
+
+/* The same as soon as no claim is under way. Lock held. */
+EBI_FN void ebi_lane_lap(ebi_lane *lane)
+{
+    EBI_HELD(&lane->bus->store);
+    if (lane->claiming) lane->rescan |= 1;
+    else ebi_window_lap(lane);
+}
+
+/* A claim begins, or is over: what was asked for meanwhile is done now. Lock held. */
+EBI_FN void ebi_lane_claiming(ebi_lane *lane, int on)
+{
+    int rescan = lane->rescan;
+    EBI_HELD(&lane->bus->store);
+    EB_ASSERT(lane->claiming != on);
+    lane->claiming = on;
+    if (on || !rescan) return;
+    lane->rescan = 0;
+    if (rescan == 2) ebi_window_forget(lane);
+    else ebi_window_lap(lane);
+}
+
+/* A slice of the lap took so long: beside other work it gets a twentieth of the time. Lock held. */
+EBI_FN void ebi_window_lap_rests(ebi_lane *lane, int64_t took_us)
+{
+    ebi_window *w = &lane->win;
+    EBI_HELD(&lane->bus->store);
+    w->lap_rest_us = ebi_clock_mono_us(&lane->bus->store) + 19 * took_us;
+    w->lap_busy = 0;
+}
+
+/* The lap has come to `at`; done: to the end of its part. Lock held. */
+EBI_FN void ebi_window_lapped(ebi_window *w, int64_t at, int done)
+{
+    EB_ASSERT(w->lap_end > 0 && at >= w->lap_at && at <= w->lap_end);
+    w->lap_at = at;
+    if (!done && at < w->lap_end) return;
+    w->lap_at = 0;
+    w->lap_end = w->lap_again;
+    w->lap_again = 0;
+}
+
+/* Whether there may be suspects is known now: left 0: there are none that could run. Lock held. */
+EBI_FN void ebi_window_suspects(ebi_window *w, int left) { w->suspects = left; }
+
+/* Whether a subscription that came, or went, changes what was decided about the types in set: then
+** what was passed over is looked at again. Lock held. */
+EBI_FN void ebi_lane_reconsider(ebi_lane *lane, const char *pattern, const ebi_types *set)
+{
+    int i, wanted = set->overflow;
+    EBI_HELD(&lane->bus->store);
+    for (i = 0; i < set->count && !wanted; i++) wanted = ebi_glob(pattern, set->at[i]);
+    if (wanted) ebi_lane_lap(lane);
+}
+
+/* It came, or came back: is it for something that was parked? */
+EBI_FN void ebi_lane_welcome(ebi_lane *lane, const char *pattern)
+{
+    EBI_HELD(&lane->bus->store);
+    ebi_lane_reconsider(lane, pattern, &lane->win.parked);
+}
+
+/* It went, or was paused: did something wait for it, and others behind that? */
+EBI_FN void ebi_lane_farewell(ebi_lane *lane, const char *pattern)
+{
+    EBI_HELD(&lane->bus->store);
+    if (lane->bus->life.state == EBI_STARTED) ebi_lane_reconsider(lane, pattern, &lane->win.held);
+}
+
+/* ===========================================================================
+** >>lanes   What a lane is told                                   [private]
+** ========================================================================
+** One subscription's way through the log: rows become events in memory, and the other rooms tell it
+** what they have stored, found or ended. Each of these functions takes the lane it concerns.
+** Under the lock, but for what reads the file. */
+
+/* Whether the row of EBI_SQL_LOAD is one that this header could have written; SQLite's result. Who
+** asks has the epoch: nothing steps aside for a later one. */
+EBI_FN int ebi_lane_sound(sqlite3_stmt *s, int64_t epoch)
+{
+    const char *status = ebi_column(s, EBI_LOAD_STATUS), *type = ebi_column(s, EBI_LOAD_TYPE);
+    const char *key = ebi_column(s, EBI_LOAD_KEY), *wrong = NULL;
+    int bad = 0;
+    ebi_column_within(s, EBI_LOAD_APART, "deliveries.apart", 0, 2, &bad);
+    ebi_column_within(s, EBI_LOAD_DUE, "deliveries.due_ms", 0, INT64_MAX, &bad);
+    ebi_column_within(s, EBI_LOAD_ASIDE, "deliveries.aside", 0, epoch, &bad);
+    ebi_column_within(s, EBI_LOAD_TOKEN, "deliveries.token of one that waits", 0, 0, &bad);
+    if (bad) return EBI_DAMAGED;
+    if (!ebi_column(s, EBI_LOAD_ID) || !type || !ebi_column(s, EBI_LOAD_PAYLOAD))
+        return ebi_db_no_event(s, EBI_LOAD_ID);
+    if (!status || (strcmp(status, "pending") != 0 && strcmp(status, "processing") != 0))
+        wrong = "deliveries.status";
+    else if (sqlite3_column_int(s, EBI_LOAD_SAME_KEY) != 1) wrong = "deliveries.ordering_key";
+    else if (!ebi_text_name_len(type, EBI_TYPE_MAX)) wrong = "event_log.type";
+    else if (key && !ebi_text_name_len(key, EBI_KEY_MAX)) wrong = "event_log.ordering_key";
+    if (!wrong) return SQLITE_OK;
+    ebi_error(EB_ERR_CORRUPT, "damaged: %s (row %lld)", wrong,
+              (long long)sqlite3_column_int64(s, EBI_LOAD_SEQ));
+    return EBI_DAMAGED;
+}
+
+/* From a row of EBI_SQL_LOAD. NULL: *rc says why, EBI_DAMAGED or another code of SQLite's. */
+EBI_FN ebi_entry *ebi_lane_load(ebi_lane *lane, sqlite3_stmt *s, int *rc)
+{
+    eb_message m;
+    ebi_entry *e;
+    int bad = 0;
+    const int most = INT32_MAX - 1;
+    int64_t seq = ebi_column_within(s, EBI_LOAD_SEQ, "deliveries.seq", 1, EBI_SEQ_MAX, &bad);
+    int64_t failed = ebi_column_within(s, EBI_LOAD_FAILED, "deliveries.failed", 0, most, &bad);
+    int64_t snoozes = ebi_column_within(s, EBI_LOAD_SNOOZES, "deliveries.snoozes", 0, most, &bad);
+    EB_ASSERT(sqlite3_column_count(s) == EBI_LOAD_COLUMNS);
+    EBI_LEADS(&lane->bus->store);
+    *rc = bad ? EBI_DAMAGED : ebi_lane_sound(s, lane->win.epoch);
+    if (*rc != SQLITE_OK) return NULL;
+    memset(&m, 0, sizeof m);
+    m.type = ebi_column(s, EBI_LOAD_TYPE);
+    m.payload = ebi_column(s, EBI_LOAD_PAYLOAD);
+    m.metadata = ebi_column(s, EBI_LOAD_METADATA);
+    m.ordering_key = ebi_column(s, EBI_LOAD_KEY);
+    m.idempotency_key = ebi_column(s, EBI_LOAD_IDEMPOTENCY);
+    e = ebi_entry_new(&lane->bus->store, &m, (size_t)sqlite3_column_bytes(s, EBI_LOAD_PAYLOAD),
+                      ebi_column(s, EBI_LOAD_PRODUCER), ebi_column(s, EBI_LOAD_ERRORS));
+    *rc = e ? SQLITE_OK : SQLITE_NOMEM;
+    if (!e) return NULL;
+    e->lane = lane;
+    e->seq = seq;
+    e->failed = (int)failed;
+    e->snoozes = (int)snoozes;
+    e->suspect = sqlite3_column_int(s, EBI_LOAD_APART) == 1;
+    e->waits = ebi_status_of(ebi_column(s, EBI_LOAD_STATUS)) == EB_PROCESSING;
+    e->born = sqlite3_column_int64(s, EBI_LOAD_BORN);
+    e->retried = sqlite3_column_type(s, EBI_LOAD_RETRIED) != SQLITE_NULL || snoozes > 0;
+    e->created_at_ms = ebi_time_parse(ebi_column(s, EBI_LOAD_CREATED));
+    snprintf(e->id.str, sizeof e->id.str, "%s", ebi_column(s, EBI_LOAD_ID));
+    return e;
+}
+
+EBI_FN void ebi_lane_init(ebi_lane *lane, eb_bus *bus)
+{
+    lane->bus = bus;
+    lane->batch = 1;
+    lane->win.next_due_ms = INT64_MAX;
+}
+
+/* Nobody else knows it any more. */
+EBI_FN void ebi_lane_fini(ebi_lane *lane)
+{
+    eb_store *store = &lane->bus->store;
+    EB_ASSERT(!lane->claiming);
+    ebi_list_free(store, &lane->claimed);
+    ebi_list_free(store, &lane->looks);
+    ebi_list_free(store, &lane->win.ready);
+    ebi_types_clear(store, &lane->win.parked);
+    ebi_types_clear(store, &lane->win.held);
+}
+
+/* A new start: the epoch is one that no row has seen yet. */
+EBI_FN void ebi_lane_begin(ebi_lane *lane, int64_t epoch)
+{
+    EBI_LEADS(&lane->bus->store);
+    EB_ASSERT(epoch > 0 && !lane->claiming);
+    lane->win.epoch = epoch;
+}
+
 /* Rows have changed, who knows which: the next claims find out. Lock held. */
 EBI_FN void ebi_lane_stir(ebi_lane *lane)
 {
@@ -5864,6 +6148,7 @@ EBI_FN void ebi_lane_reserve(ebi_lane *lane, int claims)
     lane->reserved += claims;
     EB_ASSERT(lane->reserved >= 0);
 }
+
 EBI_FN void ebi_lane_copies(ebi_lane *lane, size_t more, size_t less)
 {
     EBI_HELD(&lane->bus->store);
@@ -5941,33 +6226,6 @@ EBI_FN void ebi_lane_look(ebi_lane *lane, ebi_entry *e)
     ebi_list_push(&lane->looks, e);
 }
 
-/* A new start: the epoch is one that no row has seen yet. */
-EBI_FN void ebi_lane_begin(ebi_lane *lane, int64_t epoch)
-{
-    EBI_LEADS(&lane->bus->store);
-    EB_ASSERT(epoch > 0 && !lane->claiming);
-    lane->win.epoch = epoch;
-}
-
-EBI_FN void ebi_lane_init(ebi_lane *lane, eb_bus *bus)
-{
-    lane->bus = bus;
-    lane->batch = 1;
-    lane->win.next_due_ms = INT64_MAX;
-}
-
-/* Nobody else knows it any more. */
-EBI_FN void ebi_lane_fini(ebi_lane *lane)
-{
-    eb_store *store = &lane->bus->store;
-    EB_ASSERT(!lane->claiming);
-    ebi_list_free(store, &lane->claimed);
-    ebi_list_free(store, &lane->looks);
-    ebi_list_free(store, &lane->win.ready);
-    ebi_types_clear(store, &lane->win.parked);
-    ebi_types_clear(store, &lane->win.held);
-}
-
 /* Handlers took so long: more are claimed at once while they are quick and events wait, one when
 ** not. Lock held. */
 EBI_FN void ebi_lane_adapt(ebi_lane *lane, int64_t took_us)
@@ -5978,7 +6236,7 @@ EBI_FN void ebi_lane_adapt(ebi_lane *lane, int64_t took_us)
     if (took_us > EBI_FAST_US) lane->batch = 1;
     else if (!lane->claimed.head && lane->batch < EB_CLAIM_MAX &&
              (w->ready.head || w->disk_more || lane->looks.head ||
-              w->next_due_ms <= ebi_now_ms(&lane->bus->store)))
+              w->next_due_ms <= ebi_clock_now_ms(&lane->bus->store)))
         lane->batch *= 2;
 }
 
@@ -5986,79 +6244,29 @@ EBI_FN void ebi_lane_adapt(ebi_lane *lane, int64_t took_us)
 EBI_FN void ebi_lane_rest(ebi_lane *lane, int64_t took_us)
 {
     EBI_HELD(&lane->bus->store);
-    lane->win.rest_us = ebi_add(ebi_mono_us(&lane->bus->store), took_us > 0 ? took_us : 0);
+    lane->win.rest_us =
+        ebi_clock_add(ebi_clock_mono_us(&lane->bus->store), took_us > 0 ? took_us : 0);
 }
 
-/* What was parked may have somebody now: it is looked at again, from here to the end and then from
-** the beginning to here, so that a lap that is under way is never begun anew. The new epoch puts
-** what stands aside back into line; who still has nobody steps aside once more. Lock held. */
-EBI_FN void ebi_window_lap(ebi_lane *lane)
+/* Before a claim of seq: recovery looks for claims only up to a mark in meta, so that a start among
+** a million pending events need not read them all. The mark is moved in long steps. */
+EBI_FN int ebi_lane_mark(ebi_lane *lane, int64_t seq)
 {
     eb_bus *bus = lane->bus;
-    ebi_window *w = &lane->win;
-    EBI_HELD(&bus->store);
-    EB_ASSERT(!lane->claiming);
-    w->epoch++;
-    w->suspects = 1;
-    w->suspect_at = 0;
-    if (ebi_window_lapping(w)) {
-        w->lap_again = w->lap_at > w->lap_again ? w->lap_at : w->lap_again;
-        w->lap_end = w->cursor;
-    } else {
-        w->lap_at = w->lap_again = 0;
-        w->lap_end = w->cursor;
-        ebi_types_clear(&bus->store, &w->parked);
-        ebi_types_clear(&bus->store, &w->held);
-        w->parked_paused = 0;
-    }
-    ebi_alarms_work_now(bus);
-    ebi_alarms_news(bus);
-    ebi_notice(bus, 0);
+    int rc;
+    EB_ASSERT(seq > 0);
+    EBI_LEADS(&bus->store);
+    if (seq <= bus->lead.claimed_to) return SQLITE_OK;
+    rc = ebi_commit_step(&bus->store, EBI_SQL_CLAIMED_TO, seq + EBI_CLAIM_STEP);
+    if (rc == SQLITE_OK) ebi_lead_claimed_to(bus, seq + EBI_CLAIM_STEP);
+    return rc;
 }
 
-/* The same as soon as no claim is under way. Lock held. */
-EBI_FN void ebi_lane_lap(ebi_lane *lane)
-{
-    EBI_HELD(&lane->bus->store);
-    if (lane->claiming) lane->rescan |= 1;
-    else ebi_window_lap(lane);
-}
-
-/* A slice of the lap took so long: beside other work it gets a twentieth of the time. Lock held. */
-EBI_FN void ebi_window_lap_rests(ebi_lane *lane, int64_t took_us)
-{
-    ebi_window *w = &lane->win;
-    EBI_HELD(&lane->bus->store);
-    w->lap_rest_us = ebi_mono_us(&lane->bus->store) + 19 * took_us;
-    w->lap_busy = 0;
-}
-
-/* Whether there may be suspects is known now: left 0: there are none that could run. Lock held. */
-EBI_FN void ebi_window_suspects(ebi_window *w, int left) { w->suspects = left; }
-
-/* A claim begins, or is over: what was asked for meanwhile is done now. Lock held. */
-EBI_FN void ebi_lane_claiming(ebi_lane *lane, int on)
-{
-    int rescan = lane->rescan;
-    EBI_HELD(&lane->bus->store);
-    EB_ASSERT(lane->claiming != on);
-    lane->claiming = on;
-    if (on || !rescan) return;
-    lane->rescan = 0;
-    if (rescan == 2) ebi_window_forget(lane);
-    else ebi_window_lap(lane);
-}
-
-/* The lap has come to `at`; done: to the end of its part. Lock held. */
-EBI_FN void ebi_window_lapped(ebi_window *w, int64_t at, int done)
-{
-    EB_ASSERT(w->lap_end > 0 && at >= w->lap_at && at <= w->lap_end);
-    w->lap_at = at;
-    if (!done && at < w->lap_end) return;
-    w->lap_at = 0;
-    w->lap_end = w->lap_again;
-    w->lap_again = 0;
-}
+/* ===========================================================================
+** >>passed   Who was left standing in line                        [private]
+** ========================================================================
+** Which keys have events that were passed over, so that the end of one asks the file only then.
+** By the leader, in its transaction; the table itself under the lock. */
 
 /* Which keys have events that were passed over: only for these somebody may wait on disk whom
 ** nothing but the end of another brings back. By hash of the key; a slot that two keys share says
@@ -6110,7 +6318,7 @@ EBI_FN void ebi_passed_none(ebi_lane *lane, const char *key, int64_t to)
 
 /* Whether an event of this key that was passed over, with a seq up to `to`, stands in line.
 ** SQLite's result. */
-EBI_FN int ebi_key_waits(ebi_lane *lane, const char *key, int64_t to, int *waits)
+EBI_FN int ebi_passed_waits(ebi_lane *lane, const char *key, int64_t to, int *waits)
 {
     eb_store *store = &lane->bus->store;
     int64_t passed_to = ebi_passed_to(lane, key);
@@ -6130,50 +6338,8 @@ EBI_FN int ebi_key_waits(ebi_lane *lane, const char *key, int64_t to, int *waits
     return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
-/* Before a claim of seq: recovery looks for claims only up to a mark in meta, so that a start among
-** a million pending events need not read them all. The mark is moved in long steps. */
-EBI_FN int ebi_claim_mark(ebi_lane *lane, int64_t seq)
-{
-    eb_bus *bus = lane->bus;
-    int rc;
-    EB_ASSERT(seq > 0);
-    EBI_LEADS(&bus->store);
-    if (seq <= bus->lead.claimed_to) return SQLITE_OK;
-    rc = ebi_step_seq(&bus->store, EBI_SQL_CLAIMED_TO, seq + EBI_CLAIM_STEP);
-    if (rc == SQLITE_OK) ebi_lead_claimed_to(bus, seq + EBI_CLAIM_STEP);
-    return rc;
-}
-
-/* How an event stands: everybody who asks the file asks this. */
-enum { EBI_STAND_UNKNOWN, EBI_STAND_LIVE, EBI_STAND_DEAD, EBI_STAND_DONE };
-typedef struct ebi_stand {
-    int state, pending; /* pending: its status, if it is live */
-} ebi_stand;
-
-/* SQLite's result; an id that is another event's is unknown. */
-EBI_FN int ebi_stand_look(eb_store *store, ebi_db *db, int64_t seq, const char *id, ebi_stand *out)
-{
-    sqlite3_stmt *s = ebi_db_stmt(store, db, EBI_SQL_STATE);
-    const char *stored;
-    int rc;
-    EB_ASSERT(seq > 0 && id);
-    memset(out, 0, sizeof *out);
-    if (!s) return ebi_db_code(db);
-    sqlite3_bind_int64(s, 1, seq);
-    rc = sqlite3_step(s);
-    stored = rc == SQLITE_ROW ? ebi_column(s, 0) : NULL;
-    if (stored && strcmp(stored, id) == 0) {
-        out->pending = ebi_status_of(ebi_column(s, 1)) == EB_PENDING;
-        out->state = sqlite3_column_type(s, 1) != SQLITE_NULL ? EBI_STAND_LIVE
-                     : sqlite3_column_int(s, 2)               ? EBI_STAND_DEAD
-                                                              : EBI_STAND_DONE;
-    }
-    sqlite3_reset(s);
-    return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
-}
-
 /* ===========================================================================
-** >>outcomes   How a claim ends, on disk                           [private]
+** >>outcomes   How a claim ends, on disk                          [private]
 ** ========================================================================
 ** What a handler came to waits in memory for a commit to ride on, at most EB_ACK_DELAY_MS, not at
 ** all if somebody waits for it. Every statement is fenced by the token of the claim: if that was
@@ -6291,7 +6457,7 @@ EBI_FN int ebi_outcome_apply(eb_store *store, ebi_entry *e, const char *now)
     if (!over && !e->stale && e->due_ms == EBI_NOT_DUE)
         ebi_passed_add(e->lane, e->ordering_key, e->seq); /* it is in line again */
     if (e->stale || e->alone) over = 1; /* it is no longer before the others */
-    return ebi_key_waits(e->lane, e->ordering_key, over ? INT64_MAX : e->seq - 1, &e->look);
+    return ebi_passed_waits(e->lane, e->ordering_key, over ? INT64_MAX : e->seq - 1, &e->look);
 }
 
 /* Inside the leader's transaction. */
@@ -6303,10 +6469,10 @@ EBI_FN eb_result ebi_outcomes_ride(eb_store *store)
     int rc;
     EBI_LEADS(store);
     if (!bus || !bus->out.taking.head) return EB_OK;
-    ebi_time_text(ebi_now_ms(store), now);
+    ebi_time_text(ebi_clock_now_ms(store), now);
     for (e = bus->out.taking.head; e; e = e->next) {
         rc = ebi_outcome_apply(store, e, now);
-        if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "recording an outcome");
+        if (rc != SQLITE_OK) return ebi_commit_error(store, rc, "recording an outcome");
     }
     return EB_OK;
 }
@@ -6350,10 +6516,10 @@ EBI_FN void ebi_outcomes_rode(eb_store *store, eb_result rc)
     if (rc != EB_OK) {
         ebi_list_append(&bus->out.taking, &bus->out.waiting);
         ebi_list_append(&bus->out.waiting, &bus->out.taking);
-        ebi_bus_backoff(bus);
+        ebi_alarms_backoff(bus);
         return;
     }
-    ebi_bus_healed(bus);
+    ebi_alarms_healed(bus);
     while ((e = ebi_list_pop(&bus->out.taking)) != NULL) ebi_outcome_done(bus, e);
     if (bus->lane.looks.head) ebi_alarms_work(bus);
     if (bus->alarms.drainers) ebi_alarms_news(bus);
@@ -6405,7 +6571,7 @@ EBI_FN int ebi_outcome_push(eb_bus *bus, ebi_entry *e, int outcome)
     EB_ASSERT(outcome != EBI_OUT_NONE && e->token != 0);
     EB_ASSERT(e->outcome == EBI_OUT_NONE && e->lane);
     e->outcome = outcome;
-    if (first) bus->out.since_us = ebi_mono_us(&bus->store);
+    if (first) bus->out.since_us = ebi_clock_mono_us(&bus->store);
     urgent = ebi_waiters_any(bus, e->seq) ||
              (bus->alarms.drainers && !bus->lane.claimed.head && !bus->lane.win.ready.head);
     ebi_list_push(&bus->out.waiting, e);
@@ -6414,7 +6580,7 @@ EBI_FN int ebi_outcome_push(eb_bus *bus, ebi_entry *e, int outcome)
 }
 
 /* ===========================================================================
-** >>messages   What a message may be                               [private]
+** >>messages   What a message may be                              [private]
 ** ========================================================================
 ** Checked before anything is copied or written. Pure, but for the limits of the bus. */
 
@@ -6470,13 +6636,14 @@ EBI_FN eb_result ebi_message_check(const eb_bus *bus, const eb_message *m, size_
     if (!m->type || !ebi_text_name_len(m->type, EBI_TYPE_MAX) || strchr(m->type, '*'))
         return ebi_error(EB_ERR_ARG, "message %u: type must be 1 to 255 bytes of UTF-8 without "
                          "spaces, control characters and '*'", i);
-    if (ebi_payload_len(m) > bus->set.max_payload || ebi_len(m->metadata) > bus->set.max_payload)
+    if (ebi_payload_len(m) > bus->set.max_payload ||
+        ebi_text_size(m->metadata) > bus->set.max_payload)
         return ebi_error(EB_ERR_TOO_BIG, "message %u: over max_payload_bytes", i);
     ebi_json_init(&json, m->payload, ebi_payload_len(m));
     if (m->payload && !ebi_json_value(&json))
         return ebi_error(EB_ERR_PAYLOAD, "message %u: payload is not valid JSON: byte %llu: %s", i,
                          (unsigned long long)json.at, json.wrong);
-    ebi_json_init(&json, m->metadata, ebi_len(m->metadata));
+    ebi_json_init(&json, m->metadata, ebi_text_size(m->metadata));
     if (m->metadata && !ebi_json_string_map(&json))
         return ebi_error(EB_ERR_PAYLOAD, "message %u: metadata is not a JSON object of strings: "
                          "byte %llu: %s", i, (unsigned long long)json.at, json.wrong);
@@ -6494,7 +6661,7 @@ EBI_FN eb_result ebi_message_check(const eb_bus *bus, const eb_message *m, size_
 }
 
 /* ===========================================================================
-** >>unmatched   Events that nobody wants, told to the log          [private]
+** >>unmatched   Events that nobody wants, told to the log         [private]
 ** ========================================================================
 ** No lock is held: a logger may publish. */
 
@@ -6545,56 +6712,157 @@ EBI_FN void ebi_unmatched_done(eb_bus *bus, const char *id, const char *type)
 }
 
 /* ===========================================================================
-** >>caps   max_pending, without counting for each publish          [private]
+** >>births   How an event begins                                  [private]
 ** ========================================================================
-** In the publisher's transaction, before its first write. */
+** Its rows, written by the leader in the publisher's transaction. If a worker is idle and would take
+** the event next, its row is written claimed: no second commit is needed before its handler starts.
+*/
 
-/* max_pending. Counting a million rows takes milliseconds, so there is an upper bound: what was
-** counted, plus what was published since (the sequence numbers tell, whoever did it), less what
-** ended here. Only when that comes to the cap are the rows counted again, and then for at most a
-** hundredth of the time. */
-EBI_FN int ebi_publish_count(eb_bus *bus, int64_t last_seq)
+/* Whether a worker would take event seq next, so that it may be born claimed: one is idle, and
+** there is room in its batch beside what others in this commit were born with (reserved); nothing
+** is ready before it, no claim is under way that may take something before it, nothing on disk is
+** unread or a suspect, none of these runs alone; and it comes right behind the cursor. Lock held.
+*/
+EBI_FN int ebi_birth_would_take(const ebi_lane *lane, int64_t seq)
+{
+    const eb_bus *bus = lane->bus;
+    const ebi_window *w = &lane->win;
+    EBI_HELD(&bus->store);
+    EBI_LEADS(&bus->store);
+    EB_ASSERT(lane->reserved >= 0 && seq > 0);
+    return lane->reserved + lane->claimed.count < lane->batch * bus->crew.idle && !w->ready.head &&
+           !lane->claiming && !w->disk_more && !w->suspects && !bus->calls.solo &&
+           w->cursor == seq - 1 - lane->reserved;
+}
+
+/* How it begins: finished if nobody matches and the policy says so, claimed if a worker would take
+** it, else pending. b->seq and due_ms are given. Takes the lock. */
+EBI_FN void ebi_birth_decide(eb_bus *bus, const eb_message *m, int copied, ebi_birth *b)
+{
+    int match;
+    EBI_LEADS(&bus->store);
+    EB_ASSERT(b->seq > 0 && b->kind == EBI_BORN_NONE);
+    ebi_store_lock(&bus->store);
+    b->kind = EBI_BORN_PENDING;
+    b->counted = bus->lane.batch == 1;
+    b->born = bus->life.state == EBI_STARTED ? bus->life.incarnation : 0;
+    match = ebi_subs_match(&bus->subs, m->type, &b->attempts);
+    if (b->born && b->due_ms == 0 && match == EBI_MATCH_NONE) {
+        if (bus->set.on_unmatched == EB_UNMATCHED_DONE) b->kind = EBI_BORN_DONE;
+        if (bus->set.on_unmatched == EB_UNMATCHED_DLQ) b->kind = EBI_BORN_DEAD;
+    } else if (b->born && b->due_ms == 0 && match == EBI_MATCH_YES && !m->ordering_key && copied &&
+               ebi_birth_would_take(&bus->lane, b->seq)) {
+        b->kind = EBI_BORN_CLAIMED;
+        ebi_lane_reserve(&bus->lane, 1);
+    }
+    ebi_store_unlock(&bus->store);
+    b->token = b->kind == EBI_BORN_CLAIMED ? ebi_lead_token(bus) : 0;
+}
+
+EBI_FN int ebi_birth_log_row(eb_store *store, const eb_message *m, const eb_id *id,
+                               const ebi_birth *b)
+{
+    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_LOG_INSERT);
+    if (!s) return ebi_db_code(&store->writer);
+    sqlite3_bind_int64(s, EBI_LOG_SEQ, b->seq);
+    sqlite3_bind_text(s, EBI_LOG_ID, id->str, 36, SQLITE_STATIC);
+    ebi_bind_text(s, EBI_LOG_TYPE, m->type);
+    sqlite3_bind_text64(s, EBI_LOG_PAYLOAD, m->payload ? m->payload : "null", ebi_payload_len(m),
+                        SQLITE_STATIC, SQLITE_UTF8);
+    ebi_bind_text(s, EBI_LOG_METADATA, m->metadata);
+    ebi_bind_text(s, EBI_LOG_KEY, m->ordering_key);
+    ebi_bind_text(s, EBI_LOG_IDEMPOTENCY, m->idempotency_key);
+    ebi_bind_text(s, EBI_LOG_PRODUCER, store->node_id);
+    ebi_bind_some(s, EBI_LOG_DELIVER_AT, b->due_ms);
+    sqlite3_bind_text(s, EBI_LOG_CREATED, b->now, EBI_TIME_LEN, SQLITE_STATIC);
+    return ebi_db_step(s);
+}
+
+EBI_FN int ebi_birth_live_row(eb_store *store, const eb_message *m, const ebi_birth *b)
+{
+    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_LIVE_INSERT);
+    EB_ASSERT(!b->token || (b->born && b->attempts >= 1 && !b->due_ms));
+    if (!s) return ebi_db_code(&store->writer);
+    sqlite3_bind_int64(s, EBI_LIVE_SEQ, b->seq);
+    ebi_bind_text(s, EBI_LIVE_STATUS, b->token ? "processing" : "pending");
+    sqlite3_bind_int(s, EBI_LIVE_ATTEMPTS, b->token && b->counted ? 1 : 0);
+    ebi_bind_some(s, EBI_LIVE_MAX_ATTEMPTS, b->token ? b->attempts : 0);
+    ebi_bind_some(s, EBI_LIVE_BORN, b->born);
+    ebi_bind_some(s, EBI_LIVE_DUE, b->due_ms);
+    ebi_bind_text(s, EBI_LIVE_OWNER, b->token ? store->node_id : NULL);
+    ebi_bind_some(s, EBI_LIVE_TOKEN, b->token);
+    ebi_bind_text(s, EBI_LIVE_KEY, m->ordering_key);
+    ebi_bind_text(s, EBI_LIVE_UPDATED, b->token ? b->now : NULL);
+    return ebi_db_step(s);
+}
+
+/* Nobody matches and on_unmatched is EB_UNMATCHED_DLQ: dead from the beginning. */
+EBI_FN int ebi_birth_dead(eb_store *store, int64_t seq, const char *now)
+{
+    ebi_end end;
+    int changed;
+    memset(&end, 0, sizeof end);
+    end.seq = seq;
+    end.now = now;
+    end.error_json = ebi_no_handler_json;
+    return ebi_end_dead(store, &end, EBI_SQL_DIE, EBI_SQL_DELETE_LIVE, &changed);
+}
+
+/* The copy, if there is one, knows how its event began. */
+EBI_FN void ebi_birth_copy(eb_bus *bus, ebi_entry *e, const eb_id *id, const ebi_birth *b,
+                             int64_t now_ms)
+{
+    EB_ASSERT(!e->next && (b->kind == EBI_BORN_CLAIMED) == (b->token != 0));
+    e->lane = &bus->lane;
+    e->seq = b->seq;
+    e->id = *id;
+    e->token = b->token;
+    e->counted = b->counted;
+    e->born = b->born;
+    e->created_at_ms = now_ms;
+    e->due_ms = b->due_ms;
+}
+
+/* Stores message i as event seq. */
+EBI_FN int ebi_birth_store(eb_bus *bus, ebi_publish *p, size_t i, int64_t seq, int64_t now_ms)
 {
     eb_store *store = &bus->store;
-    int64_t start_us = ebi_mono_us(store), live;
+    const eb_message *m = &p->msgs[i];
+    ebi_slot *slot = &p->slots[i];
+    ebi_birth b;
     int rc;
     EBI_LEADS(store);
-    EB_ASSERT(bus->set.max_pending > 0);
-    if (bus->cap.us != 0 && start_us < bus->cap.us) return SQLITE_OK;
-    rc = ebi_db_number(store, &store->writer, EBI_SQL_LIVE_COUNT, &live);
-    if (rc != SQLITE_OK) return rc;
-    ebi_store_lock(store);
-    bus->cap.live = live;
-    ebi_store_unlock(store);
-    bus->cap.seq = last_seq;
-    bus->cap.us = ebi_mono_us(store) + (ebi_mono_us(store) - start_us) * 100;
-    return SQLITE_OK;
+    EB_ASSERT(seq > 0);
+    memset(&b, 0, sizeof b);
+    b.seq = seq;
+    if (m->delay_ms) b.due_ms = ebi_clock_due(now_ms, m->delay_ms);
+    else if (m->deliver_at_ms) b.due_ms = ebi_clock_due(0, m->deliver_at_ms);
+    ebi_time_text(now_ms, b.now);
+    ebi_id_make(store->id_key, seq, &p->ids[i]);
+    ebi_birth_decide(bus, m, slot->entry != NULL, &b);
+    slot->birth = b.kind;
+    p->reserved += b.token != 0;
+    if (slot->entry) ebi_birth_copy(bus, slot->entry, &p->ids[i], &b, now_ms);
+    if (b.due_ms && (p->due_ms == 0 || b.due_ms < p->due_ms)) p->due_ms = b.due_ms;
+    if (b.kind == EBI_BORN_DEAD) ebi_depths_add(store, 0, 0, 1);
+    else if (b.kind != EBI_BORN_DONE) ebi_depths_add(store, !b.token, b.token != 0, 0);
+    rc = ebi_birth_log_row(store, m, &p->ids[i], &b);
+    if (rc == SQLITE_OK && b.token) rc = ebi_lane_mark(&bus->lane, seq);
+    if (rc == SQLITE_OK && b.kind == EBI_BORN_DONE)
+        return ebi_end_done(store, seq, 0, b.now);
+    if (rc == SQLITE_OK) rc = ebi_birth_live_row(store, m, &b);
+    if (rc == SQLITE_OK && b.kind == EBI_BORN_DEAD) return ebi_birth_dead(store, seq, b.now);
+    p->born_live++;
+    return rc;
 }
 
-/* EB_ERR_FULL if count more would exceed it. */
-EBI_FN eb_result ebi_publish_cap(eb_bus *bus, int64_t count, int64_t last_seq)
-{
-    eb_store *store = &bus->store;
-    ebi_depths d;
-    int64_t live;
-    int rc = SQLITE_OK, tries, exact = ebi_depths_exact(bus, &d);
-    EBI_LEADS(store);
-    EB_ASSERT(count > 0);
-    live = d.pending + d.processing + bus->lead.delta.pending + bus->lead.delta.processing;
-    if (exact && live + count <= bus->set.max_pending) return EB_OK;
-    for (tries = 0; tries < 2 && !exact; tries++) {
-        ebi_store_lock(store);
-        if (bus->cap.us != 0) bus->cap.live += last_seq - bus->cap.seq; /* by others */
-        live = bus->cap.live;
-        ebi_store_unlock(store);
-        bus->cap.seq = last_seq;
-        if (bus->cap.us != 0 && live + count <= bus->set.max_pending) return EB_OK;
-        if (tries == 0) rc = ebi_publish_count(bus, last_seq);
-        if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "counting live events");
-    }
-    return ebi_error(EB_ERR_FULL, "%lld live events: the queue is at max_pending",
-                     (long long)live);
-}
+/* ===========================================================================
+** >>publish   Messages into a commit                              [private]
+** ========================================================================
+** A publish is one member of a commit: it appends to the log, and to deliveries what is not over at
+** once. Copies for the workers are made before the commit and placed after it (ebi_publish_after),
+** unless memory is full: then the scan reads them. event_log is only appended to, in order of seq:
+** SQLite has one writer, so a lower seq never commits after a higher one. */
 
 /* 1 if the key is known: *id is then the first event's. -1: SQLite failed. */
 EBI_FN int ebi_publish_known(eb_store *store, const char *key, eb_id *id)
@@ -6650,156 +6918,8 @@ EBI_FN eb_result ebi_publish_refused(eb_bus *bus, const ebi_publish *p, int64_t 
     if (bus->set.max_pending <= 0) return EB_OK;
     rc = ebi_publish_new(store, p, &count);
     if (rc == SQLITE_NOMEM) return ebi_error(EB_ERR_NOMEM, "out of memory");
-    if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "looking for a key");
-    return count > 0 ? ebi_publish_cap(bus, count, last_seq) : EB_OK;
-}
-
-/* ===========================================================================
-** >>publish   Messages into rows, some of them born claimed        [private]
-** ========================================================================
-** A publish is one member of a commit: it appends to the log, and to deliveries what is not over at
-** once. If a worker is idle and would take the event next, its row is written claimed, so that no
-** second commit is needed before the handler starts. Copies for the workers are made before the
-** commit and placed after it (ebi_publish_after), unless memory is full: then the scan reads them.
-** event_log is only appended to, in order of seq: SQLite has one writer, so a lower seq never
-** commits after a higher one. */
-
-/* Whether a worker would take event seq next, so that it may be born claimed: one is idle, and
-** there is room in its batch beside what others in this commit were born with (reserved); nothing
-** is ready before it, no claim is under way that may take something before it, nothing on disk is
-** unread or a suspect, none of these runs alone; and it comes right behind the cursor. Lock held.
-*/
-EBI_FN int ebi_lane_would_take(const ebi_lane *lane, int64_t seq)
-{
-    const eb_bus *bus = lane->bus;
-    const ebi_window *w = &lane->win;
-    EBI_HELD(&bus->store);
-    EBI_LEADS(&bus->store);
-    EB_ASSERT(lane->reserved >= 0 && seq > 0);
-    return lane->reserved + lane->claimed.count < lane->batch * bus->crew.idle && !w->ready.head &&
-           !lane->claiming && !w->disk_more && !w->suspects && !bus->calls.solo &&
-           w->cursor == seq - 1 - lane->reserved;
-}
-
-/* How it begins: finished if nobody matches and the policy says so, claimed if a worker would take
-** it, else pending. b->seq and due_ms are given. Takes the lock. */
-EBI_FN void ebi_publish_birth(eb_bus *bus, const eb_message *m, int copied, ebi_birth *b)
-{
-    int match;
-    EBI_LEADS(&bus->store);
-    EB_ASSERT(b->seq > 0 && b->kind == EBI_BORN_NONE);
-    ebi_store_lock(&bus->store);
-    b->kind = EBI_BORN_PENDING;
-    b->counted = bus->lane.batch == 1;
-    b->born = bus->life.state == EBI_STARTED ? bus->life.incarnation : 0;
-    match = ebi_subs_match(&bus->subs, m->type, &b->attempts);
-    if (b->born && b->due_ms == 0 && match == EBI_MATCH_NONE) {
-        if (bus->set.on_unmatched == EB_UNMATCHED_DONE) b->kind = EBI_BORN_DONE;
-        if (bus->set.on_unmatched == EB_UNMATCHED_DLQ) b->kind = EBI_BORN_DEAD;
-    } else if (b->born && b->due_ms == 0 && match == EBI_MATCH_YES && !m->ordering_key && copied &&
-               ebi_lane_would_take(&bus->lane, b->seq)) {
-        b->kind = EBI_BORN_CLAIMED;
-        ebi_lane_reserve(&bus->lane, 1);
-    }
-    ebi_store_unlock(&bus->store);
-    b->token = b->kind == EBI_BORN_CLAIMED ? ebi_lead_token(bus) : 0;
-}
-
-EBI_FN int ebi_publish_log_row(eb_store *store, const eb_message *m, const eb_id *id,
-                               const ebi_birth *b)
-{
-    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_LOG_INSERT);
-    if (!s) return ebi_db_code(&store->writer);
-    sqlite3_bind_int64(s, EBI_LOG_SEQ, b->seq);
-    sqlite3_bind_text(s, EBI_LOG_ID, id->str, 36, SQLITE_STATIC);
-    ebi_bind_text(s, EBI_LOG_TYPE, m->type);
-    sqlite3_bind_text64(s, EBI_LOG_PAYLOAD, m->payload ? m->payload : "null", ebi_payload_len(m),
-                        SQLITE_STATIC, SQLITE_UTF8);
-    ebi_bind_text(s, EBI_LOG_METADATA, m->metadata);
-    ebi_bind_text(s, EBI_LOG_KEY, m->ordering_key);
-    ebi_bind_text(s, EBI_LOG_IDEMPOTENCY, m->idempotency_key);
-    ebi_bind_text(s, EBI_LOG_PRODUCER, store->node_id);
-    ebi_bind_some(s, EBI_LOG_DELIVER_AT, b->due_ms);
-    sqlite3_bind_text(s, EBI_LOG_CREATED, b->now, EBI_TIME_LEN, SQLITE_STATIC);
-    return ebi_db_step(s);
-}
-
-EBI_FN int ebi_publish_live_row(eb_store *store, const eb_message *m, const ebi_birth *b)
-{
-    sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_LIVE_INSERT);
-    EB_ASSERT(!b->token || (b->born && b->attempts >= 1 && !b->due_ms));
-    if (!s) return ebi_db_code(&store->writer);
-    sqlite3_bind_int64(s, EBI_LIVE_SEQ, b->seq);
-    ebi_bind_text(s, EBI_LIVE_STATUS, b->token ? "processing" : "pending");
-    sqlite3_bind_int(s, EBI_LIVE_ATTEMPTS, b->token && b->counted ? 1 : 0);
-    ebi_bind_some(s, EBI_LIVE_MAX_ATTEMPTS, b->token ? b->attempts : 0);
-    ebi_bind_some(s, EBI_LIVE_BORN, b->born);
-    ebi_bind_some(s, EBI_LIVE_DUE, b->due_ms);
-    ebi_bind_text(s, EBI_LIVE_OWNER, b->token ? store->node_id : NULL);
-    ebi_bind_some(s, EBI_LIVE_TOKEN, b->token);
-    ebi_bind_text(s, EBI_LIVE_KEY, m->ordering_key);
-    ebi_bind_text(s, EBI_LIVE_UPDATED, b->token ? b->now : NULL);
-    return ebi_db_step(s);
-}
-
-/* Nobody matches and on_unmatched is EB_UNMATCHED_DLQ: dead from the beginning. */
-EBI_FN int ebi_publish_dead(eb_store *store, int64_t seq, const char *now)
-{
-    ebi_end end;
-    int changed;
-    memset(&end, 0, sizeof end);
-    end.seq = seq;
-    end.now = now;
-    end.error_json = ebi_no_handler_json;
-    return ebi_end_dead(store, &end, EBI_SQL_DIE, EBI_SQL_DELETE_LIVE, &changed);
-}
-
-/* The copy, if there is one, knows how its event began. */
-EBI_FN void ebi_publish_copy(eb_bus *bus, ebi_entry *e, const eb_id *id, const ebi_birth *b,
-                             int64_t now_ms)
-{
-    EB_ASSERT(!e->next && (b->kind == EBI_BORN_CLAIMED) == (b->token != 0));
-    e->lane = &bus->lane;
-    e->seq = b->seq;
-    e->id = *id;
-    e->token = b->token;
-    e->counted = b->counted;
-    e->born = b->born;
-    e->created_at_ms = now_ms;
-    e->due_ms = b->due_ms;
-}
-
-/* Stores message i as event seq. */
-EBI_FN int ebi_publish_one(eb_bus *bus, ebi_publish *p, size_t i, int64_t seq, int64_t now_ms)
-{
-    eb_store *store = &bus->store;
-    const eb_message *m = &p->msgs[i];
-    ebi_slot *slot = &p->slots[i];
-    ebi_birth b;
-    int rc;
-    EBI_LEADS(store);
-    EB_ASSERT(seq > 0);
-    memset(&b, 0, sizeof b);
-    b.seq = seq;
-    if (m->delay_ms) b.due_ms = ebi_due(now_ms, m->delay_ms);
-    else if (m->deliver_at_ms) b.due_ms = ebi_due(0, m->deliver_at_ms);
-    ebi_time_text(now_ms, b.now);
-    ebi_id_make(store->id_key, seq, &p->ids[i]);
-    ebi_publish_birth(bus, m, slot->entry != NULL, &b);
-    slot->birth = b.kind;
-    p->reserved += b.token != 0;
-    if (slot->entry) ebi_publish_copy(bus, slot->entry, &p->ids[i], &b, now_ms);
-    if (b.due_ms && (p->due_ms == 0 || b.due_ms < p->due_ms)) p->due_ms = b.due_ms;
-    if (b.kind == EBI_BORN_DEAD) ebi_depths_add(store, 0, 0, 1);
-    else if (b.kind != EBI_BORN_DONE) ebi_depths_add(store, !b.token, b.token != 0, 0);
-    rc = ebi_publish_log_row(store, m, &p->ids[i], &b);
-    if (rc == SQLITE_OK && b.token) rc = ebi_claim_mark(&bus->lane, seq);
-    if (rc == SQLITE_OK && b.kind == EBI_BORN_DONE)
-        return ebi_end_done(store, seq, 0, b.now);
-    if (rc == SQLITE_OK) rc = ebi_publish_live_row(store, m, &b);
-    if (rc == SQLITE_OK && b.kind == EBI_BORN_DEAD) return ebi_publish_dead(store, seq, b.now);
-    p->born_live++;
-    return rc;
+    if (rc != SQLITE_OK) return ebi_commit_error(store, rc, "looking for a key");
+    return count > 0 ? ebi_cap_check(bus, count, last_seq) : EB_OK;
 }
 
 EBI_FN void ebi_publish_unreserve(eb_bus *bus, ebi_publish *p)
@@ -6820,7 +6940,7 @@ EBI_FN void ebi_publish_anew(eb_bus *bus)
     EBI_LEADS(&bus->store);
     ebi_lane_forget(&bus->lane);
     ebi_depths_forget(bus);
-    ebi_bus_hopes(bus);
+    ebi_alarms_hope(bus);
     ebi_lead_claimed_to(bus, 0);
     ebi_cap_forget(bus);
     bus->store.must_resync = 1;
@@ -6828,7 +6948,7 @@ EBI_FN void ebi_publish_anew(eb_bus *bus)
 
 /* The last sequence number, and whether this is still the file that we know: after a backup was
 ** restored into it, numbers come again that the dispatcher has passed, or the id key is another.
-** (Or neither: see ebi_look_replaced().) Other processes publish too: nothing of this is kept. */
+** (Or neither: see ebi_clockwork_replaced().) Others publish too: nothing of this is kept. */
 EBI_FN eb_result ebi_publish_last(eb_bus *bus, int64_t *seq)
 {
     eb_store *store = &bus->store;
@@ -6843,7 +6963,7 @@ EBI_FN eb_result ebi_publish_last(eb_bus *bus, int64_t *seq)
     }
     sqlite3_reset(s);
     if (rc != SQLITE_ROW)
-        return ebi_writer_error(store, rc == SQLITE_DONE ? SQLITE_CORRUPT : rc,
+        return ebi_commit_error(store, rc == SQLITE_DONE ? SQLITE_CORRUPT : rc,
                                 "reading the last sequence number");
     if (bad) return EB_ERR_CORRUPT;
     other = key[0] != store->id_key[0] || key[1] != store->id_key[1];
@@ -6860,7 +6980,7 @@ EBI_FN eb_result ebi_publish_func(eb_store *store, void *arg)
 {
     ebi_publish *p = (ebi_publish *)arg;
     eb_bus *bus = ebi_bus_of(store);
-    int64_t seq = 0, now_ms = ebi_now_ms(store);
+    int64_t seq = 0, now_ms = ebi_clock_now_ms(store);
     size_t i;
     int rc, known;
     eb_result result;
@@ -6886,8 +7006,8 @@ EBI_FN eb_result ebi_publish_func(eb_store *store, void *arg)
             continue;
         }
         rc = known < 0 ? ebi_db_code(&store->writer)
-                       : ebi_publish_one(bus, p, i, ++seq, now_ms);
-        if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "storing an event");
+                       : ebi_birth_store(bus, p, i, ++seq, now_ms);
+        if (rc != SQLITE_OK) return ebi_commit_error(store, rc, "storing an event");
     }
     p->last_seq = seq;
     return p->duplicates ? EB_DUPLICATE : EB_OK;
@@ -7043,7 +7163,7 @@ EBI_FN eb_result ebi_publish_run(eb_bus *bus, const eb_message *msgs, size_t cou
 }
 
 /* ===========================================================================
-** >>keys   Events of one ordering key, one after the other         [private]
+** >>keys   Events of one ordering key, one after the other        [private]
 ** ========================================================================
 ** Two events of one key never run at the same time, and those that can run do so in order of
 ** publishing. One structure on disk says who stands before whom:
@@ -7065,12 +7185,12 @@ EBI_FN eb_result ebi_publish_run(eb_bus *bus, const eb_message *msgs, size_t cou
 ** When the head comes back instead (a retry, a snooze), all of it goes back to its place in line,
 ** untried. So does what a claim wins meanwhile, which has found the head under way and walked past
 ** it (lane->back), and what was claimed and finds, when it is to start, that another one has got a
-** place before it: see ebi_key_yields().
+** place before it: see ebi_start_yields().
 **
 ** A claim walks the line up to the event it has in hand. Who cannot be claimed is passed over: it
 ** stays in line, no copy of it is kept, and nothing but the end of another of its key brings it
 ** back. So the commit that records an end asks, if somebody of that key was passed over at all
-** (ebi_passed_add), whether somebody waits (ebi_key_waits). If so, the event that ended goes to
+** (ebi_passed_add), whether somebody waits (ebi_passed_waits). If so, the event that ended goes to
 ** bus->lane.looks, and the next claim walks that line again. Whoever changes a line from outside
 ** rings for any one of its rows by due_ms 0 (EBI_SQL_KEY_RING, the trigger events_update): what is
 ** due is walked too. */
@@ -7223,11 +7343,11 @@ EBI_FN int ebi_key_each(ebi_lane *lane, int (*func)(const ebi_entry *e, void *ar
 }
 
 /* ===========================================================================
-** >>claims   One event, claimed, parked or ended                   [private]
+** >>claims   One event, claimed, parked or ended                  [private]
 ** ========================================================================
 ** One claim at a time (`claiming`), in a transaction that others' publishes share, so it does a
 ** bounded slice of everything: EBI_SLICE rows looked at, EBI_CLAIM_MAX events or EB_READY_BYTES
-** claimed. Memory changes after the commit, in ebi_claim_after(). */
+** claimed. Memory changes after the commit, in ebi_turn_after(). */
 
 /* A line, as far as a claim has gone along it. */
 enum { EBI_LINES = 32 };
@@ -7282,7 +7402,7 @@ EBI_FN void ebi_claim_time(ebi_claim *c)
 {
     eb_store *store = &c->lane->bus->store;
     EBI_LEADS(store);
-    if (++c->asked % 16 == 0 && ebi_mono_us(store) - c->began_us > EBI_CLAIM_US) c->late = 1;
+    if (++c->asked % 16 == 0 && ebi_clock_mono_us(store) - c->began_us > EBI_CLAIM_US) c->late = 1;
 }
 
 EBI_FN int ebi_claim_match(ebi_lane *lane, const char *type, int *attempts)
@@ -7352,7 +7472,7 @@ EBI_FN int ebi_claim_row(ebi_claim *c, ebi_entry *e, int plain, int *fate)
     ebi_list_push(&c->won, e);
     c->want--;
     ebi_claim_time(c);
-    return ebi_claim_mark(lane, e->seq);
+    return ebi_lane_mark(lane, e->seq);
 }
 
 /* Leaves the event where it is, out of the way: nobody matches it, or its handler is paused. One
@@ -7430,11 +7550,11 @@ EBI_FN int ebi_claim_judge(ebi_claim *c, ebi_entry *e, int plain, int *fate)
 }
 
 /* ===========================================================================
-** >>lines   The line of a key, walked                              [private]
+** >>lines   The line of a key, walked                             [private]
 ** ========================================================================
 ** See >>keys. In the transaction of a claim; by the leader. */
 
-EBI_FN int ebi_step_not_due(eb_store *store, int64_t seq, int64_t now_ms)
+EBI_FN int ebi_line_not_due(eb_store *store, int64_t seq, int64_t now_ms)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_NOT_DUE);
     EBI_LEADS(store);
@@ -7447,7 +7567,7 @@ EBI_FN int ebi_step_not_due(eb_store *store, int64_t seq, int64_t now_ms)
 /* Brings into line what find finds of a key below a number (a time, or an epoch); *changed: rows.
 ** An UPDATE with a subquery would build two temporary trees each time, for nothing in most cases.
 */
-EBI_FN int ebi_key_move(ebi_lane *lane, int find, const char *key, int64_t number, int *changed)
+EBI_FN int ebi_line_move(ebi_lane *lane, int find, const char *key, int64_t number, int *changed)
 {
     eb_store *store = &lane->bus->store;
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, find);
@@ -7466,15 +7586,15 @@ EBI_FN int ebi_key_move(ebi_lane *lane, int find, const char *key, int64_t numbe
     if (rc == SQLITE_ROW || rc == SQLITE_DONE) rc = SQLITE_OK;
     for (i = 0; i < n && rc == SQLITE_OK; i++) {
         ebi_passed_add(lane, key, seqs[i]);
-        rc = find == EBI_SQL_KEY_DUE ? ebi_step_not_due(store, seqs[i], number)
-                                     : ebi_step_seq(store, EBI_SQL_NOT_ASIDE, seqs[i]);
+        rc = find == EBI_SQL_KEY_DUE ? ebi_line_not_due(store, seqs[i], number)
+                                     : ebi_commit_step(store, EBI_SQL_NOT_ASIDE, seqs[i]);
     }
     *changed = n;
     return rc;
 }
 
 /* Whether a row of this key is in somebody's hands. */
-EBI_FN int ebi_key_by_hand(ebi_lane *lane, const char *key, int *by_hand)
+EBI_FN int ebi_line_by_hand(ebi_lane *lane, const char *key, int *by_hand)
 {
     eb_store *store = &lane->bus->store;
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_KEY_BY_HAND);
@@ -7498,15 +7618,15 @@ EBI_FN int ebi_line_prepare(ebi_claim *c, ebi_line *line)
     int64_t bits;
     EBI_LEADS(store);
     EB_ASSERT(line->state == EBI_LINE_NEW && c->apart >= -1 && c->apart <= 3);
-    if (c->due_now) rc = ebi_key_move(c->lane, EBI_SQL_KEY_DUE, line->key, c->now_ms, &due);
+    if (c->due_now) rc = ebi_line_move(c->lane, EBI_SQL_KEY_DUE, line->key, c->now_ms, &due);
     if (rc == SQLITE_OK)
-        rc = ebi_key_move(c->lane, EBI_SQL_KEY_AGAIN, line->key, c->view.epoch, &back);
+        rc = ebi_line_move(c->lane, EBI_SQL_KEY_AGAIN, line->key, c->view.epoch, &back);
     c->walked += due + back;
     if (rc == SQLITE_OK && c->apart < 0) {
         rc = ebi_db_number(store, &store->writer, EBI_SQL_ANY_APART, &bits);
         c->apart = (int)bits;
     }
-    if (rc == SQLITE_OK && (c->apart & 2)) rc = ebi_key_by_hand(c->lane, line->key, &by_hand);
+    if (rc == SQLITE_OK && (c->apart & 2)) rc = ebi_line_by_hand(c->lane, line->key, &by_hand);
     line->to = line->mine = line->plain = 0;
     if (due == EBI_KEY_STEP || back == EBI_KEY_STEP) return rc;
     line->state = by_hand ? EBI_LINE_STOP : EBI_LINE_GO;
@@ -7525,7 +7645,7 @@ EBI_FN int ebi_line_find(ebi_claim *c, const char *key, ebi_line **line)
 }
 
 /* The event of row seq, from disk. */
-EBI_FN ebi_entry *ebi_key_load(ebi_lane *lane, int64_t seq, int *rc)
+EBI_FN ebi_entry *ebi_line_load(ebi_lane *lane, int64_t seq, int *rc)
 {
     eb_store *store = &lane->bus->store;
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_LOAD_ONE);
@@ -7537,7 +7657,7 @@ EBI_FN ebi_entry *ebi_key_load(ebi_lane *lane, int64_t seq, int *rc)
     }
     sqlite3_bind_int64(s, 1, seq);
     *rc = sqlite3_step(s);
-    if (*rc == SQLITE_ROW) e = ebi_entry_load(lane, s, rc);
+    if (*rc == SQLITE_ROW) e = ebi_lane_load(lane, s, rc);
     else if (*rc == SQLITE_DONE) {
         ebi_error(EB_ERR_CORRUPT, "damaged: deliveries row %lld has no event", (long long)seq);
         *rc = EBI_DAMAGED;
@@ -7550,7 +7670,7 @@ EBI_FN ebi_entry *ebi_key_load(ebi_lane *lane, int64_t seq, int *rc)
 enum { EBI_KEY_GO, EBI_KEY_MINE, EBI_KEY_STOP, EBI_KEY_PASS };
 
 /* A row that waits for its time is waited for, unless nobody matches it: then it steps aside. */
-EBI_FN int ebi_key_waiting(ebi_claim *c, int64_t seq, int *stands)
+EBI_FN int ebi_line_waiting(ebi_claim *c, int64_t seq, int *stands)
 {
     ebi_lane *lane = c->lane;
     eb_store *store = &c->lane->bus->store;
@@ -7580,7 +7700,7 @@ EBI_FN int ebi_key_waiting(ebi_claim *c, int64_t seq, int *stands)
     return ebi_db_step(s);
 }
 
-EBI_FN int ebi_key_stands(ebi_claim *c, const char *key, sqlite3_stmt *row,
+EBI_FN int ebi_line_stands(ebi_claim *c, const char *key, sqlite3_stmt *row,
                           int *stands)
 {
     ebi_lane *lane = c->lane;
@@ -7599,7 +7719,7 @@ EBI_FN int ebi_key_stands(ebi_claim *c, const char *key, sqlite3_stmt *row,
         ebi_store_unlock(store);
         return SQLITE_OK;
     }
-    if (sqlite3_column_int64(row, 2) > c->now_ms) return ebi_key_waiting(c, seq, stands);
+    if (sqlite3_column_int64(row, 2) > c->now_ms) return ebi_line_waiting(c, seq, stands);
     if (sqlite3_column_type(row, 3) == SQLITE_NULL) {
         *stands = EBI_KEY_GO;
     } else if (sqlite3_column_int(row, 3) == 1) {
@@ -7611,7 +7731,7 @@ EBI_FN int ebi_key_stands(ebi_claim *c, const char *key, sqlite3_stmt *row,
 
 /* Judges row seq of the line of e's key: by the copy e, if it is of that row and new, else from
 ** disk. *own: e, or the one that was loaded and taken; NULL: neither is to be kept. */
-EBI_FN int ebi_key_judge(ebi_claim *c, ebi_entry *e, int64_t seq, int plain,
+EBI_FN int ebi_line_judge(ebi_claim *c, ebi_entry *e, int64_t seq, int plain,
                          ebi_entry **own)
 {
     eb_store *store = &c->lane->bus->store;
@@ -7623,7 +7743,7 @@ EBI_FN int ebi_key_judge(ebi_claim *c, ebi_entry *e, int64_t seq, int plain,
         if (fate == EBI_CLAIM_TAKEN) *own = e;
         if (rc != SQLITE_OK || fate != EBI_CLAIM_OLD) return rc;
     }
-    e = ebi_key_load(c->lane, seq, &rc);
+    e = ebi_line_load(c->lane, seq, &rc);
     if (!e) return rc;
     rc = ebi_claim_judge(c, e, plain, &fate);
     EB_ASSERT(rc != SQLITE_OK || fate != EBI_CLAIM_OLD); /* read in this very transaction */
@@ -7650,7 +7770,7 @@ EBI_FN int ebi_line_walk(ebi_claim *c, ebi_line *line, ebi_entry *copy,
     sqlite3_bind_int64(s, 3, to);
     while (!ebi_claim_full(c) && (rc = sqlite3_step(s)) == SQLITE_ROW) {
         seq = sqlite3_column_int64(s, 0);
-        rc = ebi_key_stands(c, line->key, s, &stands);
+        rc = ebi_line_stands(c, line->key, s, &stands);
         if (rc != SQLITE_OK) break;
         if (stands == EBI_KEY_GO && (line->mine >= EBI_LINE_MAX || (c->alone && seq != to)))
             stands = EBI_KEY_STOP;
@@ -7664,7 +7784,7 @@ EBI_FN int ebi_line_walk(ebi_claim *c, ebi_line *line, ebi_entry *copy,
         if (stands != EBI_KEY_GO) continue;
         plain = sqlite3_column_type(s, 2) == SQLITE_NULL &&
                 sqlite3_column_type(s, 3) == SQLITE_NULL;
-        rc = ebi_key_judge(c, copy, seq, plain, &own);
+        rc = ebi_line_judge(c, copy, seq, plain, &own);
         c->walked++;
         line->mine += own && own->token;
         if (own && own == copy) {
@@ -7680,7 +7800,7 @@ EBI_FN int ebi_line_walk(ebi_claim *c, ebi_line *line, ebi_entry *copy,
 /* e is a copy of a row that has a key, or an event of that key that ended. Claims from the head of
 ** the line on: up to e, or as many as there is room for. See the introduction of >>keys. e is left
 ** to the caller unless *taken; *again: to be tried once more. */
-EBI_FN int ebi_key_walk(ebi_claim *c, ebi_entry *e, int *taken, int *again)
+EBI_FN int ebi_line_follow(ebi_claim *c, ebi_entry *e, int *taken, int *again)
 {
     eb_store *store = &c->lane->bus->store;
     ebi_line *line;
@@ -7704,18 +7824,18 @@ EBI_FN int ebi_key_walk(ebi_claim *c, ebi_entry *e, int *taken, int *again)
         *again = line->mine == 0 || (copy && line->to < e->seq);
     if (*again || !copy) return rc;
     ebi_passed_add(c->lane, e->ordering_key, e->seq);
-    return ebi_step_not_due(store, e->seq, c->now_ms); /* in line is enough: it is brought back */
+    return ebi_line_not_due(store, e->seq, c->now_ms); /* in line is enough: it is brought back */
 }
 
 /* Judges or walks e, which then is taken, kept for another walk, or dropped. */
-EBI_FN int ebi_claim_try(ebi_claim *c, ebi_entry *e, int plain)
+EBI_FN int ebi_line_try(ebi_claim *c, ebi_entry *e, int plain)
 {
     eb_store *store = &c->lane->bus->store;
     int taken = 0, again = 0, fate = EBI_CLAIM_LEFT, rc;
     EBI_LEADS(store);
     EB_ASSERT(!e->token && (e->ordering_key || e->outcome == EBI_OUT_NONE));
     if (e->ordering_key) {
-        rc = ebi_key_walk(c, e, &taken, &again);
+        rc = ebi_line_follow(c, e, &taken, &again);
     } else {
         rc = ebi_claim_judge(c, e, plain, &fate);
         taken = fate == EBI_CLAIM_TAKEN;
@@ -7727,21 +7847,21 @@ EBI_FN int ebi_claim_try(ebi_claim *c, ebi_entry *e, int plain)
 }
 
 /* ===========================================================================
-** >>scans   Where a claim looks                                    [private]
+** >>scans   Where a claim looks                                   [private]
 ** ========================================================================
 ** In this order: keys whose event has ended, what is due, what is ready in memory, what lies above
 ** the cursor, else a slice of the lap. What comes first of due and ready changes each time. */
 
 /* Reads rows of a bound statement into list, while there is memory; SQLite's result: SQLITE_ROW if
 ** there may be more. */
-EBI_FN int ebi_claim_read(ebi_claim *c, sqlite3_stmt *s, ebi_list *list)
+EBI_FN int ebi_scan_read(ebi_claim *c, sqlite3_stmt *s, ebi_list *list)
 {
     ebi_entry *e;
     int rc = SQLITE_DONE;
     EB_ASSERT(!list->head && !c->late);
     while (list->bytes + c->won.bytes < EB_READY_BYTES && !c->late &&
            (rc = sqlite3_step(s)) == SQLITE_ROW) {
-        e = ebi_entry_load(c->lane, s, &rc);
+        e = ebi_lane_load(c->lane, s, &rc);
         if (!e && list->head) rc = SQLITE_ROW; /* what can be read still runs */
         if (!e) break;
         ebi_list_push(list, e);
@@ -7753,7 +7873,7 @@ EBI_FN int ebi_claim_read(ebi_claim *c, sqlite3_stmt *s, ebi_list *list)
 }
 
 /* Rows whose time has come. */
-EBI_FN int ebi_claim_due(ebi_claim *c)
+EBI_FN int ebi_scan_due(ebi_claim *c)
 {
     eb_store *store = &c->lane->bus->store;
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_DUE);
@@ -7767,16 +7887,16 @@ EBI_FN int ebi_claim_due(ebi_claim *c)
     c->looked = 1;
     sqlite3_bind_int64(s, 1, c->now_ms);
     sqlite3_bind_int(s, 2, c->want);
-    rc = ebi_claim_read(c, s, &list);
+    rc = ebi_scan_read(c, s, &list);
     if (rc == SQLITE_DONE || rc == SQLITE_ROW) rc = SQLITE_OK;
     while (rc == SQLITE_OK && !ebi_claim_full(c) && (e = ebi_list_pop(&list)) != NULL) {
         if (e->ordering_key || e->suspect) c->waits = 1; /* at least it stands in line now */
         if (e->suspect) { /* it has its turn alone */
             c->suspects = 1;
-            rc = ebi_step_not_due(store, e->seq, c->now_ms);
+            rc = ebi_line_not_due(store, e->seq, c->now_ms);
             ebi_entry_drop(store, e);
         } else {
-            rc = ebi_claim_try(c, e, 0);
+            rc = ebi_line_try(c, e, 0);
         }
     }
     ebi_list_free(store, &list);
@@ -7784,7 +7904,7 @@ EBI_FN int ebi_claim_due(ebi_claim *c)
 }
 
 /* The next suspect, alone. */
-EBI_FN int ebi_claim_suspect(ebi_claim *c)
+EBI_FN int ebi_scan_suspect(ebi_claim *c)
 {
     eb_store *store = &c->lane->bus->store;
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_SUSPECT);
@@ -7796,19 +7916,19 @@ EBI_FN int ebi_claim_suspect(ebi_claim *c)
     sqlite3_bind_int64(s, 1, c->view.suspect_at);
     sqlite3_bind_int64(s, 2, c->view.epoch);
     rc = sqlite3_step(s);
-    if (rc == SQLITE_ROW) e = ebi_entry_load(c->lane, s, &rc);
+    if (rc == SQLITE_ROW) e = ebi_lane_load(c->lane, s, &rc);
     sqlite3_reset(s);
     if (rc == SQLITE_DONE) return SQLITE_OK; /* suspects stays 0: that was all */
     if (!e) return rc;
     c->suspects = 1;
     c->view.suspect_at = e->seq;
-    return ebi_claim_try(c, e, 0);
+    return ebi_line_try(c, e, 0);
 }
 
 /* How far one commit may look: *to comes down to where EBI_SLICE rows lie above from, whatever they
 ** wait for; *more: others lie behind it. Rows that wait for a time can be many, and SCAN would walk
 ** through all of them. */
-EBI_FN int ebi_claim_slice(eb_store *store, int64_t from, int64_t *to, int *more)
+EBI_FN int ebi_scan_slice(eb_store *store, int64_t from, int64_t *to, int *more)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_SLICE);
     int rc, n = 0;
@@ -7828,7 +7948,7 @@ EBI_FN int ebi_claim_slice(eb_store *store, int64_t from, int64_t *to, int *more
 
 /* Plain rows in (from, to]: those that somebody matches, or that the policy may end, go to
 ** c->loaded. *at: how far it came; *more: not to the end. */
-EBI_FN int ebi_claim_rows(ebi_claim *c, int64_t from, int64_t to, int64_t *at,
+EBI_FN int ebi_scan_rows(ebi_claim *c, int64_t from, int64_t to, int64_t *at,
                           int *more)
 {
     ebi_lane *lane = c->lane;
@@ -7841,7 +7961,7 @@ EBI_FN int ebi_claim_rows(ebi_claim *c, int64_t from, int64_t to, int64_t *at,
     EBI_LEADS(store);
     EB_ASSERT(from <= to);
     if (!s) return ebi_db_code(&store->writer);
-    rc = ebi_claim_slice(store, from, &to, more);
+    rc = ebi_scan_slice(store, from, &to, more);
     if (rc != SQLITE_OK || to == from) return rc;
     sqlite3_bind_int64(s, 1, from);
     sqlite3_bind_int64(s, 2, to);
@@ -7860,7 +7980,7 @@ EBI_FN int ebi_claim_rows(ebi_claim *c, int64_t from, int64_t to, int64_t *at,
             *at = sqlite3_column_int64(s, EBI_LOAD_SEQ);
             continue;
         }
-        e = ebi_entry_load(c->lane, s, &rc);
+        e = ebi_lane_load(c->lane, s, &rc);
         if (!e && n > 1) rc = SQLITE_ROW; /* what can be read still runs */
         if (!e) break;
         *at = e->seq;
@@ -7873,7 +7993,7 @@ EBI_FN int ebi_claim_rows(ebi_claim *c, int64_t from, int64_t to, int64_t *at,
 }
 
 /* Reads what is above the cursor, else goes on with the lap. */
-EBI_FN int ebi_claim_scan(ebi_claim *c)
+EBI_FN int ebi_scan_log(ebi_claim *c)
 {
     eb_store *store = &c->lane->bus->store;
     ebi_window *w = &c->lane->win;
@@ -7881,7 +8001,7 @@ EBI_FN int ebi_claim_scan(ebi_claim *c)
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     EB_ASSERT((c->view.more || c->view.lap_end > 0) && !c->view.queue.head && !c->loaded.head);
     if (!c->view.more && c->view.lap_end > 0) {
-        rc = ebi_claim_rows(c, c->view.lap_at, c->view.lap_end, &c->view.lap_at, &more);
+        rc = ebi_scan_rows(c, c->view.lap_at, c->view.lap_end, &c->view.lap_at, &more);
         c->lapped = !more;
         c->lap_slice = 1;
         return rc;
@@ -7890,7 +8010,7 @@ EBI_FN int ebi_claim_scan(ebi_claim *c)
     ebi_store_lock(store);
     if (c->view.cursor < w->cursor) c->view.cursor = w->cursor;
     ebi_store_unlock(store);
-    rc = ebi_claim_rows(c, c->view.cursor, INT64_MAX, &c->view.cursor, &c->view.more);
+    rc = ebi_scan_rows(c, c->view.cursor, INT64_MAX, &c->view.cursor, &c->view.more);
     ebi_store_lock(store);
     if (rc == SQLITE_OK) ebi_window_read_to(w, c->view.cursor);
     ebi_store_unlock(store);
@@ -7898,34 +8018,40 @@ EBI_FN int ebi_claim_scan(ebi_claim *c)
 }
 
 /* Claims from list in order, while there is room. */
-EBI_FN int ebi_claim_from(ebi_claim *c, ebi_list *list)
+EBI_FN int ebi_scan_list(ebi_claim *c, ebi_list *list)
 {
     eb_store *store = &c->lane->bus->store;
     ebi_entry *e;
     int rc = SQLITE_OK;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     while (rc == SQLITE_OK && !ebi_claim_full(c) && (e = ebi_list_pop(list)) != NULL)
-        rc = ebi_claim_try(c, e, 1);
+        rc = ebi_line_try(c, e, 1);
     return rc;
 }
 
 /* Everything but suspects. */
-EBI_FN int ebi_claim_others(ebi_claim *c)
+EBI_FN int ebi_scan_others(ebi_claim *c)
 {
-    int rc = ebi_claim_from(c, &c->view.looks);
+    int rc = ebi_scan_list(c, &c->view.looks);
     EB_ASSERT(!c->alone);
-    if (rc == SQLITE_OK && c->due_first) rc = ebi_claim_due(c);
-    if (rc == SQLITE_OK) rc = ebi_claim_from(c, &c->view.queue);
+    if (rc == SQLITE_OK && c->due_first) rc = ebi_scan_due(c);
+    if (rc == SQLITE_OK) rc = ebi_scan_list(c, &c->view.queue);
     if (rc == SQLITE_OK && !c->view.queue.head && (c->view.more || c->view.lap_end > 0)) {
-        rc = ebi_claim_scan(c);
-        if (rc == SQLITE_OK) rc = ebi_claim_from(c, &c->loaded);
+        rc = ebi_scan_log(c);
+        if (rc == SQLITE_OK) rc = ebi_scan_list(c, &c->loaded);
     }
-    if (rc == SQLITE_OK && !c->due_first) rc = ebi_claim_due(c);
+    if (rc == SQLITE_OK && !c->due_first) rc = ebi_scan_due(c);
     return rc;
 }
 
+/* ===========================================================================
+** >>turns   One claim at a time                                   [private]
+** ========================================================================
+** What the next claim is of, its one commit, and what it means for memory. A claim is a member of
+** the writer's transaction: all looks are inside it, memory changes after it. */
+
 /* Inside the transaction. */
-EBI_FN eb_result ebi_claim_func(eb_store *store, void *arg)
+EBI_FN eb_result ebi_turn_func(eb_store *store, void *arg)
 {
     ebi_claim *c = (ebi_claim *)arg;
     ebi_entry *e;
@@ -7933,26 +8059,26 @@ EBI_FN eb_result ebi_claim_func(eb_store *store, void *arg)
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     EBI_LEADS(store);
     EB_ASSERT(c->lane->claiming && c->want >= 1 && !c->won.head && c->token == 0);
-    c->now_ms = ebi_now_ms(store);
+    c->now_ms = ebi_clock_now_ms(store);
     c->token = ebi_bus_of(store)->lead.next_token;
-    c->began_us = ebi_mono_us(store);
+    c->began_us = ebi_clock_mono_us(store);
     c->due_now = c->view.next_due_ms <= c->now_ms;
     ebi_time_text(c->now_ms, c->now);
-    rc = c->alone ? ebi_claim_suspect(c) : ebi_claim_others(c);
+    rc = c->alone ? ebi_scan_suspect(c) : ebi_scan_others(c);
     e = c->won.head;
     if (rc == SQLITE_OK && e && !e->next && !e->counted) {
         e->counted = 1; /* a batch of one is none: this very event runs next */
-        rc = ebi_step_seq(store, EBI_SQL_COUNT_ATTEMPT, e->seq);
+        rc = ebi_commit_step(store, EBI_SQL_COUNT_ATTEMPT, e->seq);
     }
     if (rc == SQLITE_OK)
         rc = ebi_db_number(store, &store->writer, EBI_SQL_NEXT_DUE, &c->view.next_due_ms);
     if (c->view.next_due_ms < 0) c->view.next_due_ms = 0;
-    return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "claiming events");
+    return rc == SQLITE_OK ? EB_OK : ebi_commit_error(store, rc, "claiming events");
 }
 
 /* Lock held, after a commit that failed, its own fault or not: the rows are as they were, or
-** ebi_claims_resync() will find them. */
-EBI_FN void ebi_claim_lost(ebi_lane *lane, ebi_claim *c)
+** ebi_fence_resync() will find them. */
+EBI_FN void ebi_turn_lost(ebi_lane *lane, ebi_claim *c)
 {
     eb_bus *bus = lane->bus;
     eb_store *store = &bus->store;
@@ -7970,7 +8096,7 @@ EBI_FN void ebi_claim_lost(ebi_lane *lane, ebi_claim *c)
 }
 
 /* Lock held, after the commit. */
-EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
+EBI_FN void ebi_turn_after(eb_store *store, void *arg, eb_result rc)
 {
     ebi_claim *c = (ebi_claim *)arg;
     ebi_lane *lane = c->lane;
@@ -7984,15 +8110,15 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
     EB_ASSERT(lane->bus == ebi_bus_of(store) && (!c->alone || c->won.count <= 1));
     lane->claim_rc = rc < 0 ? rc : EB_OK;
     if (rc != EB_OK) {
-        ebi_claim_lost(lane, c);
-        if (rc < 0) ebi_bus_backoff(bus);
+        ebi_turn_lost(lane, c);
+        if (rc < 0) ebi_alarms_backoff(bus);
         return;
     }
     if (c->looked && c->view.next_due_ms <= c->now_ms && !c->won.head && !c->ended && !c->waits)
-        ebi_bus_backoff(bus); /* due, but cannot be read: a damaged file. Do not spin. */
+        ebi_alarms_backoff(bus); /* due, but cannot be read: a damaged file. Do not spin. */
     else
-        ebi_bus_healed(bus);
-    took_us = ebi_mono_us(store) - c->began_us;
+        ebi_alarms_healed(bus);
+    took_us = ebi_clock_mono_us(store) - c->began_us;
     ebi_list_append(&c->view.looks, &c->again);
     ebi_window_return(lane, &c->view, &c->loaded);
     if (c->lap_slice) ebi_window_lap_rests(lane, took_us);
@@ -8016,7 +8142,7 @@ EBI_FN void ebi_claim_after(eb_store *store, void *arg, eb_result rc)
 ** it, and nothing is claimed before it is through. Then the others have as long as it took; so
 ** suspects neither wait for ever nor stop the rest. Lock held. */
 enum { EBI_CLAIM_NOTHING, EBI_CLAIM_SUSPECT, EBI_CLAIM_OTHERS };
-EBI_FN int ebi_claim_what(ebi_lane *lane)
+EBI_FN int ebi_turn_what(ebi_lane *lane)
 {
     eb_bus *bus = lane->bus;
     const ebi_window *w = &lane->win;
@@ -8024,19 +8150,19 @@ EBI_FN int ebi_claim_what(ebi_lane *lane)
     EBI_HELD(&bus->store);
     if (bus->life.state != EBI_STARTED || lane->claiming || bus->calls.solo)
         return EBI_CLAIM_NOTHING;
-    if (bus->alarms.retry_at_us && ebi_mono_us(&bus->store) < bus->alarms.retry_at_us)
+    if (bus->alarms.retry_at_us && ebi_clock_mono_us(&bus->store) < bus->alarms.retry_at_us)
         return EBI_CLAIM_NOTHING;
     others = w->ready.head || w->disk_more || lane->looks.head || ebi_window_lap_now(lane) ||
-             w->next_due_ms <= ebi_now_ms(&bus->store);
+             w->next_due_ms <= ebi_clock_now_ms(&bus->store);
     if (!w->suspects) return others ? EBI_CLAIM_OTHERS : EBI_CLAIM_NOTHING;
     busy = bus->calls.running || lane->claimed.head || lane->chained;
-    if (others && ebi_mono_us(&bus->store) < w->rest_us) return EBI_CLAIM_OTHERS;
+    if (others && ebi_clock_mono_us(&bus->store) < w->rest_us) return EBI_CLAIM_OTHERS;
     return busy ? EBI_CLAIM_NOTHING : EBI_CLAIM_SUSPECT;
 }
-EBI_FN int ebi_claim_due_now(ebi_lane *lane) { return ebi_claim_what(lane) != EBI_CLAIM_NOTHING; }
+EBI_FN int ebi_turn_due(ebi_lane *lane) { return ebi_turn_what(lane) != EBI_CLAIM_NOTHING; }
 
 /* What a claim begins with. Lock held. */
-EBI_FN void ebi_claim_init(ebi_lane *lane, int what, ebi_claim *c)
+EBI_FN void ebi_turn_init(ebi_lane *lane, int what, ebi_claim *c)
 {
     eb_bus *bus = lane->bus;
     int under_way = lane->claimed.count + lane->chained;
@@ -8054,7 +8180,7 @@ EBI_FN void ebi_claim_init(ebi_lane *lane, int what, ebi_claim *c)
 }
 
 /* Tells the log what a claim came upon. No lock held. */
-EBI_FN void ebi_claim_say(ebi_lane *lane, ebi_claim *c)
+EBI_FN void ebi_turn_say(ebi_lane *lane, ebi_claim *c)
 {
     eb_bus *bus = lane->bus;
     ebi_entry *e;
@@ -8069,9 +8195,9 @@ EBI_FN void ebi_claim_say(ebi_lane *lane, ebi_claim *c)
 }
 
 /* Claims the next events in one commit, shared with whatever else is queued; what: as
-** ebi_claim_what() has just said. Lock held on entry and exit, not in between; `claiming` keeps
+** ebi_turn_what() has just said. Lock held on entry and exit, not in between; `claiming` keeps
 ** others from doing the same. */
-EBI_FN void ebi_claim_some(ebi_lane *lane, int what)
+EBI_FN void ebi_turn_take(ebi_lane *lane, int what)
 {
     eb_bus *bus = lane->bus;
     eb_store *store = &bus->store;
@@ -8080,10 +8206,10 @@ EBI_FN void ebi_claim_some(ebi_lane *lane, int what)
     eb_result rc;
     EBI_HELD(&bus->store);
     EB_ASSERT(!lane->claiming && what != EBI_CLAIM_NOTHING);
-    ebi_claim_init(lane, what, &c);
+    ebi_turn_init(lane, what, &c);
     ebi_lane_claiming(lane, 1);
     ebi_store_unlock(store);
-    ebi_req_init(&r, ebi_claim_func, ebi_claim_after, &c, EB_DURABLE_NORMAL, ebi_bus_until(bus));
+    ebi_req_init(&r, ebi_turn_func, ebi_turn_after, &c, EB_DURABLE_NORMAL, ebi_alarms_until(bus));
     r.once = 1;
     rc = ebi_writer_commit(store, &r);
     ebi_store_lock(store);
@@ -8092,48 +8218,24 @@ EBI_FN void ebi_claim_some(ebi_lane *lane, int what)
     ebi_alarms_news(bus);
     ebi_store_unlock(store);
     if (rc < 0) ebi_log_note(store, EB_LOG_ERROR, "cannot claim events", ebi_error_text);
-    ebi_claim_say(lane, &c); /* only now: a logger may publish */
+    ebi_turn_say(lane, &c); /* only now: a logger may publish */
     ebi_store_lock(store);
     ebi_alarms_saying(bus, -1);
 }
 
-/* Whether a subscription that came, or went, changes what was decided about the types in set: then
-** what was passed over is looked at again. Lock held. */
-EBI_FN void ebi_claim_reconsider(ebi_lane *lane, const char *pattern, const ebi_types *set)
-{
-    int i, wanted = set->overflow;
-    EBI_HELD(&lane->bus->store);
-    for (i = 0; i < set->count && !wanted; i++) wanted = ebi_glob(pattern, set->at[i]);
-    if (wanted) ebi_lane_lap(lane);
-}
-
-/* It came, or came back: is it for something that was parked? */
-EBI_FN void ebi_claim_welcome(ebi_lane *lane, const char *pattern)
-{
-    EBI_HELD(&lane->bus->store);
-    ebi_claim_reconsider(lane, pattern, &lane->win.parked);
-}
-
-/* It went, or was paused: did something wait for it, and others behind that? */
-EBI_FN void ebi_claim_farewell(ebi_lane *lane, const char *pattern)
-{
-    EBI_HELD(&lane->bus->store);
-    if (lane->bus->life.state == EBI_STARTED) ebi_claim_reconsider(lane, pattern, &lane->win.held);
-}
-
 /* ===========================================================================
-** >>starts   From a claim to its handler                           [private]
+** >>starts   From a claim to its handler                          [private]
 ** ========================================================================
 ** The last look before a handler is called. Lock held, but while the file is asked. */
 
 /* Whether e, claimed but not started, has to wait after all: something has come due since, or is
 ** wanted by somebody since, and stands before it in the line of its key. Asked only when that may
 ** be; if the file cannot be asked, it waits. Lock held on entry and exit, not in between. */
-EBI_FN int ebi_key_yields(ebi_lane *lane, const ebi_entry *e)
+EBI_FN int ebi_start_yields(ebi_lane *lane, const ebi_entry *e)
 {
     eb_bus *bus = lane->bus;
     eb_store *store = &bus->store;
-    int64_t now_ms = ebi_now_ms(store), epoch = lane->win.epoch + (lane->rescan != 0);
+    int64_t now_ms = ebi_clock_now_ms(store), epoch = lane->win.epoch + (lane->rescan != 0);
     ebi_db *db;
     sqlite3_stmt *s;
     int rc = SQLITE_ERROR;
@@ -8152,13 +8254,13 @@ EBI_FN int ebi_key_yields(ebi_lane *lane, const ebi_entry *e)
     }
     ebi_reader_leave(store, db);
     ebi_store_lock(store);
-    if (rc != SQLITE_ROW && rc != SQLITE_DONE) ebi_bus_backoff(bus);
+    if (rc != SQLITE_ROW && rc != SQLITE_DONE) ebi_alarms_backoff(bus);
     return rc != SQLITE_DONE;
 }
 
 /* e was claimed, but does not start: it goes back to its place, or is somebody else's already. Lock
 ** held. */
-EBI_FN void ebi_claim_undo(ebi_lane *lane, ebi_entry *e)
+EBI_FN void ebi_start_undo(ebi_lane *lane, ebi_entry *e)
 {
     eb_bus *bus = lane->bus;
     EBI_HELD(&bus->store);
@@ -8172,35 +8274,35 @@ EBI_FN void ebi_claim_undo(ebi_lane *lane, ebi_entry *e)
 
 /* The next event whose handlers are to be called, NULL: none is claimed. Lock held on entry and
 ** exit, perhaps not in between: until it is decided, the event is in bus->lane.starting. */
-EBI_FN ebi_entry *ebi_claim_start(ebi_lane *lane)
+EBI_FN ebi_entry *ebi_start_next(ebi_lane *lane)
 {
     eb_bus *bus = lane->bus;
     ebi_entry *e, *at, *previous;
     EBI_HELD(&bus->store);
     while ((e = ebi_list_pop(&lane->claimed)) != NULL) {
         ebi_list_push(&lane->starting, e);
-        e->alone = ebi_key_yields(lane, e);
+        e->alone = ebi_start_yields(lane, e);
         for (previous = NULL, at = lane->starting.head; at != e; at = at->next) previous = at;
         ebi_list_take(&lane->starting, previous);
         if (!e->alone && !e->revoked && bus->life.state == EBI_STARTED) return e;
-        ebi_claim_undo(lane, e);
+        ebi_start_undo(lane, e);
     }
     return NULL;
 }
 
 /* ===========================================================================
-** >>fences   What is still ours                                    [private]
+** >>fences   What is still ours                                   [private]
 ** ========================================================================
 ** After a failed commit, or another process's: claims in memory and in the file are compared, by
 ** token. By the leader. */
 
-EBI_FN int ebi_claim_is_token(const ebi_entry *e, void *arg)
+EBI_FN int ebi_fence_is(const ebi_entry *e, void *arg)
 {
     return e->token == *(const int64_t *)arg;
 }
 
 /* Whether memory holds the claim with this token. Lock held. */
-EBI_FN int ebi_token_held(eb_bus *bus, int64_t token)
+EBI_FN int ebi_fence_held(eb_bus *bus, int64_t token)
 {
     const ebi_entry *e;
     const ebi_run *r;
@@ -8211,12 +8313,12 @@ EBI_FN int ebi_token_held(eb_bus *bus, int64_t token)
         if (e->token == token) return 1;
     for (r = bus->calls.first; r; r = r->next)
         if (r->entry && !r->lost && r->entry->token == token) return 1;
-    return token == bus->calls.timed_out || ebi_key_each(&bus->lane, ebi_claim_is_token, &token);
+    return token == bus->calls.timed_out || ebi_key_each(&bus->lane, ebi_fence_is, &token);
 }
 
 /* After the connection was opened anew: rows claimed in a commit whose end is unknown have a token
 ** that nobody in memory holds. They go back as in a batch that was interrupted. By the leader. */
-EBI_FN eb_result ebi_claims_resync(eb_store *store)
+EBI_FN eb_result ebi_fence_resync(eb_store *store)
 {
     eb_bus *bus = ebi_bus_of(store);
     ebi_end end;
@@ -8229,7 +8331,7 @@ EBI_FN eb_result ebi_claims_resync(eb_store *store)
     owner = bus->life.state == EBI_STARTED || bus->life.state == EBI_STOPPING;
     ebi_store_unlock(store);
     if (!owner) return EB_OK; /* then the claims in the file are somebody else's */
-    ebi_time_text(ebi_now_ms(store), now);
+    ebi_time_text(ebi_clock_now_ms(store), now);
     memset(&end, 0, sizeof end);
     end.due_ms = EBI_NOT_DUE;
     end.suspect = 1;
@@ -8240,14 +8342,14 @@ EBI_FN eb_result ebi_claims_resync(eb_store *store)
         end.seq = sqlite3_column_int64(s, 0);
         end.token = sqlite3_column_int64(s, 1);
         ebi_store_lock(store);
-        held = ebi_token_held(bus, end.token);
+        held = ebi_fence_held(bus, end.token);
         ebi_store_unlock(store);
         if (!held) rc = ebi_end_run(store, EBI_SQL_SNOOZE, &end, &changed);
     }
     sqlite3_reset(s);
     if (rc == SQLITE_DONE) rc = ebi_db_run(store, &store->writer, EBI_SQL_COMMIT);
     if (rc != SQLITE_OK) {
-        ebi_writer_error(store, rc, "reading the claims back");
+        ebi_commit_error(store, rc, "reading the claims back");
         ebi_db_rollback(store, &store->writer);
         return ebi_db_result(rc);
     }
@@ -8261,17 +8363,17 @@ EBI_FN eb_result ebi_claims_resync(eb_store *store)
 }
 
 /* Claims to be compared with their rows. */
-typedef struct ebi_owned {
+typedef struct ebi_fenced {
     int64_t seq, token;
-} ebi_owned;
-typedef struct ebi_claims {
+} ebi_fenced;
+typedef struct ebi_fences {
     int count, room;
-    ebi_owned *at;
-} ebi_claims;
+    ebi_fenced *at;
+} ebi_fences;
 
-EBI_FN int ebi_claims_add(const ebi_entry *e, void *arg)
+EBI_FN int ebi_fence_add(const ebi_entry *e, void *arg)
 {
-    ebi_claims *claims = (ebi_claims *)arg;
+    ebi_fences *claims = (ebi_fences *)arg;
     EB_ASSERT(claims->count <= claims->room);
     if (claims->count == claims->room) return 1;
     claims->at[claims->count].seq = e->seq;
@@ -8281,7 +8383,7 @@ EBI_FN int ebi_claims_add(const ebi_entry *e, void *arg)
 
 /* All of this lane, in memory to be freed; none if there is no memory for it: they are fenced all
 ** the same. No lock held. */
-EBI_FN void ebi_claims_list(ebi_lane *lane, ebi_claims *claims)
+EBI_FN void ebi_fence_list(ebi_lane *lane, ebi_fences *claims)
 {
     eb_bus *bus = lane->bus;
     const ebi_run *run;
@@ -8289,25 +8391,25 @@ EBI_FN void ebi_claims_list(ebi_lane *lane, ebi_claims *claims)
     ebi_store_lock(&bus->store);
     claims->room = lane->claimed.count + lane->starting.count + lane->chained + bus->calls.running;
     if (claims->room > 0)
-        claims->at = (ebi_owned *)ebi_alloc(&bus->store.allocator,
+        claims->at = (ebi_fenced *)ebi_alloc(&bus->store.allocator,
                                             (size_t)claims->room * sizeof *claims->at);
     if (!claims->at) claims->room = 0;
-    ebi_key_each(lane, ebi_claims_add, claims);
-    for (run = bus->calls.first; run; run = run->next) ebi_claims_add(run->entry, claims);
+    ebi_key_each(lane, ebi_fence_add, claims);
+    for (run = bus->calls.first; run; run = run->next) ebi_fence_add(run->entry, claims);
     ebi_store_unlock(&bus->store);
 }
 
 /* Another process changed something: of a claimed event that an operator gave up no handler starts.
 ** By the leader, no lock held. */
-EBI_FN void ebi_claims_check(ebi_lane *lane)
+EBI_FN void ebi_fence_check(ebi_lane *lane)
 {
     eb_store *store = &lane->bus->store;
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_TOKEN);
-    ebi_claims claims;
+    ebi_fences claims;
     int i, rc;
     EBI_LEADS(store);
     EBI_LEADS(store);
-    ebi_claims_list(lane, &claims);
+    ebi_fence_list(lane, &claims);
     for (i = 0; i < claims.count && s; i++) {
         sqlite3_bind_int64(s, 1, claims.at[i].seq);
         sqlite3_bind_int64(s, 2, claims.at[i].token);
@@ -8322,7 +8424,7 @@ EBI_FN void ebi_claims_check(ebi_lane *lane)
 }
 
 /* ===========================================================================
-** >>recovery   What a process that died had under way              [private]
+** >>recovery   What a process that died had under way             [private]
 ** ========================================================================
 ** A claim that is on disk when a bus starts belonged to a process that is no more. Which of its
 ** events ended it? Only if exactly one handler was running, and its claim was counted (claimed
@@ -8429,7 +8531,7 @@ EBI_FN int ebi_recover_row(eb_store *store, ebi_recovery *r, int64_t seq, sqlite
     memset(&end, 0, sizeof end);
     end.seq = seq;
     end.token = token;
-    end.due_ms = EBI_NOT_DUE; /* at once, but alone: convicted or not, see ebi_claim_what() */
+    end.due_ms = EBI_NOT_DUE; /* at once, but alone: convicted or not, see ebi_turn_what() */
     end.suspect = 1;
     end.status = "pending";
     end.now = now;
@@ -8449,7 +8551,7 @@ EBI_FN int ebi_recover_row(eb_store *store, ebi_recovery *r, int64_t seq, sqlite
     return SQLITE_OK;
 }
 
-EBI_FN int ebi_meta_set(eb_store *store, const char *key, int64_t value)
+EBI_FN int ebi_recover_mark(eb_store *store, const char *key, int64_t value)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_META_SET);
     EBI_LEADS(store);
@@ -8468,19 +8570,19 @@ EBI_FN eb_result ebi_recover_func(eb_store *store, void *arg)
     int rc, i;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     EB_ASSERT(r->count > 0 && r->count <= EBI_RECOVER_ROWS && !(r->charged && r->counted != 1));
-    ebi_time_text(ebi_now_ms(store), now);
+    ebi_time_text(ebi_clock_now_ms(store), now);
     r->said_count = 0;
-    rc = ebi_meta_set(store, "recovering", r->more && !r->charged && !r->by_hand);
+    rc = ebi_recover_mark(store, "recovering", r->more && !r->charged && !r->by_hand);
     for (i = 0; i < r->count && rc == SQLITE_OK; i++) {
         s = ebi_db_stmt(store, &store->writer, EBI_SQL_STUCK);
-        if (!s) return ebi_writer_error(store, ebi_db_code(&store->writer), "recovery");
+        if (!s) return ebi_commit_error(store, ebi_db_code(&store->writer), "recovery");
         sqlite3_bind_int64(s, 1, r->seqs[i]);
         rc = sqlite3_step(s);
         if (rc == SQLITE_ROW) rc = ebi_recover_row(store, r, r->seqs[i], s, now);
         else if (rc == SQLITE_DONE) rc = SQLITE_OK; /* gone meanwhile */
         sqlite3_reset(s);
     }
-    return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "recovery");
+    return rc == SQLITE_OK ? EB_OK : ebi_commit_error(store, rc, "recovery");
 }
 
 EBI_FN void ebi_recover_say(const eb_store *store, const ebi_recovery *r)
@@ -8546,7 +8648,7 @@ EBI_FN eb_result ebi_recover_begin(eb_store *store, void *arg)
     if (rc == SQLITE_OK) rc = ebi_schema_meta(store, &store->writer, "recovering", &recovering);
     if (rc == SQLITE_OK) rc = ebi_schema_meta(store, &store->writer, "claimed_to", &claimed_to);
     if (rc == SQLITE_OK) rc = ebi_recover_odd(store);
-    if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "starting");
+    if (rc != SQLITE_OK) return ebi_commit_error(store, rc, "starting");
     if (claimed_to < 0) return ebi_error(EB_ERR_CORRUPT, "damaged: meta.claimed_to is negative");
     sqlite3_randomness((int)sizeof bits, &bits);
     ebi_life_begin(bus, (bits & INT64_C(0x3FFFFFFFFFFF)) + 1);
@@ -8578,7 +8680,7 @@ EBI_FN eb_result ebi_recover(eb_bus *bus)
 }
 
 /* ===========================================================================
-** >>attempts   Running the handlers of one event                   [private]
+** >>attempts   Running the handlers of one event                  [private]
 ** ========================================================================
 ** One attempt: the handlers that match, one after the other, until one fails. The lock is free
 ** while a handler runs. Who was given up meanwhile (run->lost) has nothing to say any more. */
@@ -8646,7 +8748,9 @@ EBI_FN int ebi_attempt_failed(eb_bus *bus, ebi_entry *e, const ebi_sub *sub, con
     int64_t delay = dead ? -1 : ebi_policy_delay(policy, e->failed + 1);
     EB_ASSERT(e->failed >= 0 && policy->max_retries >= 0);
     ebi_attempt_say(bus, e, sub, text, delay);
-    e->due_ms = dead ? EBI_NOT_DUE : delay == 0 ? 0 : ebi_due(ebi_now_ms(&bus->store), delay);
+    e->due_ms = dead         ? EBI_NOT_DUE
+                : delay == 0 ? 0
+                             : ebi_clock_due(ebi_clock_now_ms(&bus->store), delay);
     return dead ? EBI_OUT_DEAD : EBI_OUT_RETRY;
 }
 
@@ -8662,7 +8766,8 @@ EBI_FN int ebi_attempt_outcome(eb_bus *bus, ebi_run *run, ebi_sub *sub, eb_resul
     }
     if (rc == EB_OK || rc == EB_DUPLICATE) return EBI_OUT_NONE;
     if (rc == EB_FAILED && run->outcome == EBI_OUT_SNOOZE) {
-        e->due_ms = run->snooze_ms ? ebi_due(ebi_now_ms(&bus->store), run->snooze_ms) : 0;
+        e->due_ms =
+            run->snooze_ms ? ebi_clock_due(ebi_clock_now_ms(&bus->store), run->snooze_ms) : 0;
         return EBI_OUT_SNOOZE;
     }
     if (rc == EB_FAILED && run->outcome != EBI_OUT_NONE)
@@ -8727,7 +8832,7 @@ EBI_FN int ebi_run_overdue(const ebi_run *run, int64_t now_us)
 EBI_FN int ebi_attempt_call(eb_bus *bus, ebi_run *run, ebi_sub *sub)
 {
     eb_store *store = &bus->store;
-    int64_t now_us = ebi_mono_us(store), limit = sub->timeout_ms;
+    int64_t now_us = ebi_clock_mono_us(store), limit = sub->timeout_ms;
     eb_result rc;
     int outcome = EBI_OUT_NONE, late;
     EBI_HELD(&bus->store);
@@ -8738,9 +8843,11 @@ EBI_FN int ebi_attempt_call(eb_bus *bus, ebi_run *run, ebi_sub *sub)
     run->outcome = EBI_OUT_NONE;
     run->error[0] = 0;
     run->deadline_us = -1;
-    if (limit >= 0 && limit < INT64_MAX / 4000) run->deadline_us = ebi_add(now_us, ebi_us(limit));
+    if (limit >= 0 && limit < INT64_MAX / 4000)
+        run->deadline_us = ebi_clock_add(now_us, ebi_clock_us(limit));
     run->pub.max_attempts = sub->policy.max_retries + 1;
-    run->pub.deadline_ms = run->deadline_us < 0 ? EB_NONE : ebi_add(ebi_now_ms(store), limit);
+    run->pub.deadline_ms =
+        run->deadline_us < 0 ? EB_NONE : ebi_clock_add(ebi_clock_now_ms(store), limit);
     if (run->deadline_us >= 0) ebi_keeper_by(bus, run->deadline_us);
     ebi_store_unlock(store);
     EBI_YIELD();
@@ -8748,7 +8855,7 @@ EBI_FN int ebi_attempt_call(eb_bus *bus, ebi_run *run, ebi_sub *sub)
     EBI_YIELD();
     if (ebi_attempt_forked(bus)) return EBI_OUT_NONE;
     ebi_store_lock(store);
-    late = ebi_run_overdue(run, ebi_mono_us(store)); /* the keeper need not have noticed yet */
+    late = ebi_run_overdue(run, ebi_clock_mono_us(store)); /* perhaps nobody has noticed yet */
     if (!run->lost) {
         run->deadline_us = -1;
         ebi_store_unlock(store);
@@ -8767,14 +8874,14 @@ EBI_FN int ebi_attempt_call(eb_bus *bus, ebi_run *run, ebi_sub *sub)
 EBI_FN int ebi_attempt(eb_bus *bus, ebi_run *run, ebi_entry *e)
 {
     ebi_sub *sub;
-    int64_t order = 0, start_us = ebi_mono_us(&bus->store);
+    int64_t order = 0, start_us = ebi_clock_mono_us(&bus->store);
     int outcome = EBI_OUT_NONE, urgent = 0;
     EBI_HELD(&bus->store);
     EB_ASSERT(!run->entry && e->refs == 1 && e->token != 0);
     EB_ASSERT(bus->life.state == EBI_STARTED && e->outcome == EBI_OUT_NONE && !e->revoked);
     ebi_calls_enter(bus, run, e);
     ebi_lane_busy(e->lane);
-    ebi_run_show(bus, run, e, ebi_now_ms(&bus->store));
+    ebi_run_show(bus, run, e, ebi_clock_now_ms(&bus->store));
     while (outcome == EBI_OUT_NONE && !run->lost && !e->revoked &&
            (sub = ebi_subs_next(&bus->subs, e->type, order)) != NULL) {
         order = sub->order;
@@ -8787,7 +8894,7 @@ EBI_FN int ebi_attempt(eb_bus *bus, ebi_run *run, ebi_entry *e)
         ebi_entry_drop(&bus->store, e);
     } else {
         ebi_calls_leave(bus, run);
-        if (e->suspect) ebi_lane_rest(e->lane, ebi_mono_us(&bus->store) - start_us);
+        if (e->suspect) ebi_lane_rest(e->lane, ebi_clock_mono_us(&bus->store) - start_us);
         if (outcome == EBI_OUT_NONE) outcome = EBI_OUT_DONE;
         if (outcome == EBI_OUT_DONE) e->due_ms = EBI_NOT_DUE;
         if (run->called == 0) { /* the last one that matched was unsubscribed: back, untried */
@@ -8797,7 +8904,7 @@ EBI_FN int ebi_attempt(eb_bus *bus, ebi_run *run, ebi_entry *e)
         if (e->ordering_key && outcome != EBI_OUT_DONE && outcome != EBI_OUT_DEAD)
             e->alone = ebi_key_comes_back(&bus->lane, e->type);
         ebi_key_leave(&bus->lane, e, outcome == EBI_OUT_DONE || outcome == EBI_OUT_DEAD);
-        ebi_lane_adapt(e->lane, ebi_mono_us(&bus->store) - start_us);
+        ebi_lane_adapt(e->lane, ebi_clock_mono_us(&bus->store) - start_us);
         urgent = ebi_outcome_push(bus, e, outcome);
     }
     run->entry = NULL;
@@ -8820,7 +8927,7 @@ EBI_FN eb_result ebi_run_answer(eb_delivery *delivery, int outcome, const char *
     return EB_FAILED;
 }
 
-/* The run of this thread, if it is inside a handler of this bus. Lock held. See ebi_inside(). */
+/* The run of this thread, if it is inside a handler of this bus. Lock held. */
 EBI_FN ebi_run *ebi_run_here(eb_bus *bus)
 {
     ebi_run *r;
@@ -8836,14 +8943,14 @@ EBI_FN ebi_run *ebi_run_here(eb_bus *bus)
 
 /* Whether this thread must not wait for the bus: it is in one of its handlers, or in its logger.
 ** Lock held. */
-EBI_FN int ebi_inside(eb_bus *bus)
+EBI_FN int ebi_run_inside(eb_bus *bus)
 {
     EBI_HELD(&bus->store);
     return ebi_log_speaker == &bus->store || ebi_run_here(bus) != NULL;
 }
 
 /* ===========================================================================
-** >>workers   Threads that run handlers                            [private]
+** >>workers   Threads that run handlers                           [private]
 ** ========================================================================
 ** A worker takes what is claimed, claims when nothing is, and sleeps when nothing is due. One that
 ** is stuck in a handler is left behind (lost), detached, and frees the bus if it is the last to let
@@ -8867,19 +8974,19 @@ EBI_FN void *ebi_worker_main(void *arg)
     int last, urgent, what;
     ebi_store_lock(&bus->store);
     while (bus->life.state == EBI_STARTED) {
-        e = ebi_claim_start(&bus->lane);
+        e = ebi_start_next(&bus->lane);
         if (e) {
-            if (bus->crew.idle > 0 && (bus->lane.claimed.head || ebi_claim_due_now(&bus->lane)))
+            if (bus->crew.idle > 0 && (bus->lane.claimed.head || ebi_turn_due(&bus->lane)))
                 ebi_alarms_work_now(bus); /* there is more: one wakes the next */
             urgent = ebi_attempt(bus, &w->run, e);
             if (w->run.lost) break;
             if (urgent) {
                 ebi_store_unlock(&bus->store);
-                ebi_outcomes_flush(bus, ebi_bus_until(bus), 0);
+                ebi_outcomes_flush(bus, ebi_alarms_until(bus), 0);
                 ebi_store_lock(&bus->store);
             }
-        } else if ((what = ebi_claim_what(&bus->lane)) != EBI_CLAIM_NOTHING) {
-            ebi_claim_some(&bus->lane, what);
+        } else if ((what = ebi_turn_what(&bus->lane)) != EBI_CLAIM_NOTHING) {
+            ebi_turn_take(&bus->lane, what);
         } else {
             ebi_alarms_idle(bus);
         }
@@ -8949,7 +9056,7 @@ EBI_FN void ebi_run_lose(eb_bus *bus, ebi_run *run)
 }
 
 /* No lock held; sub is kept. */
-EBI_FN void ebi_keeper_say_paused(const eb_store *store, const ebi_sub *sub)
+EBI_FN void ebi_worker_say_paused(const eb_store *store, const ebi_sub *sub)
 {
     eb_log_entry entry;
     memset(&entry, 0, sizeof entry);
@@ -8961,7 +9068,7 @@ EBI_FN void ebi_keeper_say_paused(const eb_store *store, const ebi_sub *sub)
 }
 
 /* A handler is over its deadline: a failed attempt, a lost thread. Lock held on entry and exit. */
-EBI_FN void ebi_keeper_timeout(eb_bus *bus, ebi_run *run)
+EBI_FN void ebi_worker_timeout(eb_bus *bus, ebi_run *run)
 {
     eb_store *store = &bus->store;
     ebi_entry *e = run->entry;
@@ -8972,7 +9079,7 @@ EBI_FN void ebi_keeper_timeout(eb_bus *bus, ebi_run *run)
     EB_ASSERT(e && sub && sub->calls > 0);
     EB_ASSERT(bus->set.workers > 0 && bus->calls.timed_out == 0);
     if (bus->crew.lost >= EB_LOST_MAX - 1) paused = ebi_sub_pause(store, sub);
-    if (paused) ebi_claim_farewell(&bus->lane, sub->pattern);
+    if (paused) ebi_lane_farewell(&bus->lane, sub->pattern);
     ebi_run_lose(bus, run);
     e->refs++;
     ebi_sub_keep(store, sub);
@@ -8980,7 +9087,7 @@ EBI_FN void ebi_keeper_timeout(eb_bus *bus, ebi_run *run)
     ebi_store_unlock(store);
     snprintf(text, sizeof text, "timed out after %lld ms", (long long)sub->timeout_ms);
     outcome = ebi_attempt_failed(bus, e, sub, text, 0);
-    if (paused) ebi_keeper_say_paused(store, sub);
+    if (paused) ebi_worker_say_paused(store, sub);
     ebi_store_lock(store);
     ebi_sub_let_go(store, sub);
     urgent = ebi_outcome_push(bus, e, outcome);
@@ -8988,8 +9095,40 @@ EBI_FN void ebi_keeper_timeout(eb_bus *bus, ebi_run *run)
     if (urgent) ebi_outcomes_hurry(bus);
 }
 
+/* Waits for threads that are about to return and frees what is left of them. Lock held on entry and
+** exit, not in between; by one thread. */
+EBI_FN void ebi_workers_join(eb_bus *bus, int keeper)
+{
+    ebi_worker **at = &bus->crew.workers, *ended = NULL, *w;
+    EBI_HELD(&bus->store);
+    EB_ASSERT(bus->life.state != EBI_STARTED);
+    while ((w = *at) != NULL) {
+        if (w->run.lost) {
+            at = &w->next;
+            continue;
+        }
+        *at = w->next;
+        w->next = ended;
+        ended = w;
+    }
+    ebi_store_unlock(&bus->store);
+    while ((w = ended) != NULL) {
+        ended = w->next;
+        ebi_thread_join(w->thread);
+        ebi_free(&bus->store.allocator, w);
+    }
+    if (keeper) ebi_thread_join(bus->crew.keeper_thread);
+    ebi_store_lock(&bus->store);
+}
+
+/* ===========================================================================
+** >>stops   The last commit of a bus                              [private]
+** ========================================================================
+** By the keeper, or by the thread that pumps or shuts down: outcomes go to disk, what was claimed
+** goes back untried, the file is let go. */
+
 /* What is left in memory at the end goes back to disk, untried. Lock held. */
-EBI_FN void ebi_release_claims(eb_bus *bus)
+EBI_FN void ebi_stop_release(eb_bus *bus)
 {
     ebi_entry *e;
     EBI_HELD(&bus->store);
@@ -9003,16 +9142,16 @@ EBI_FN void ebi_release_claims(eb_bus *bus)
     EB_ASSERT(!bus->lane.chained || bus->lane.starting.head);
 }
 
-EBI_FN eb_result ebi_node_remove(eb_store *store, void *arg)
+EBI_FN eb_result ebi_stop_node(eb_store *store, void *arg)
 {
     int rc = ebi_db_run(store, &store->writer, EBI_SQL_NODE_CLEAR);
     (void)arg;
-    return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "stopping");
+    return rc == SQLITE_OK ? EB_OK : ebi_commit_error(store, rc, "stopping");
 }
 
 /* The end of a bus: outcomes on disk, file no longer owned. No lock held; by the keeper, or by the
 ** thread that pumps or shuts down. */
-EBI_FN void ebi_bus_finish(eb_bus *bus)
+EBI_FN void ebi_stop_finish(eb_bus *bus)
 {
     eb_store *store = &bus->store;
     EB_ASSERT(bus->life.state == EBI_STOPPING);
@@ -9023,9 +9162,9 @@ EBI_FN void ebi_bus_finish(eb_bus *bus)
     ebi_writer_enter(store); /* whatever is being born claimed is in `claimed` after this */
     ebi_writer_leave(store);
     ebi_store_lock(store);
-    ebi_release_claims(bus);
+    ebi_stop_release(bus);
     ebi_store_unlock(store);
-    if (ebi_outcomes_flush_with(bus, ebi_node_remove, ebi_bus_until(bus), 0) != EB_OK)
+    if (ebi_outcomes_flush_with(bus, ebi_stop_node, ebi_alarms_until(bus), 0) != EB_OK)
         ebi_log_note(store, EB_LOG_ERROR, "last outcomes not recorded: they will run again",
                      ebi_error_text);
     ebi_db_close(&bus->life.owner);
@@ -9037,7 +9176,7 @@ EBI_FN void ebi_bus_finish(eb_bus *bus)
 }
 
 /* ===========================================================================
-** >>clockwork   What has to be done at what time                    [private]
+** >>clockwork   What has to be done at what time                  [private]
 ** ========================================================================
 ** A list of jobs, each a small function that is asked in turn: it does what is to be done now, or
 ** says when it wants to be asked again. The keeper goes through the list and sleeps until then; who
@@ -9048,7 +9187,7 @@ enum { EBI_CLOCKWORK_WAIT_US = 200000 }; /* the keeper waits no longer for anybo
 
 /* Whether the file is another one than we knew: by its last sequence number and id key, and by the
 ** schema's cookie, which SQLite changes when it restores a backup. By the leader. */
-EBI_FN void ebi_look_replaced(eb_bus *bus)
+EBI_FN void ebi_clockwork_replaced(eb_bus *bus)
 {
     eb_store *store = &bus->store;
     int64_t seq, cookie = store->cookie;
@@ -9065,7 +9204,7 @@ EBI_FN void ebi_look_replaced(eb_bus *bus)
 }
 
 /* Looks for what other processes did. No lock held. 0: the writer could not be had until then. */
-EBI_FN int ebi_look_outside(eb_bus *bus, int64_t until_us)
+EBI_FN int ebi_clockwork_outside(eb_bus *bus, int64_t until_us)
 {
     eb_store *store = &bus->store;
     int64_t version = store->data_version;
@@ -9079,8 +9218,8 @@ EBI_FN int ebi_look_outside(eb_bus *bus, int64_t until_us)
     changed = rc == SQLITE_OK && version != store->data_version;
     if (changed) {
         store->data_version = version;
-        ebi_claims_check(&bus->lane);
-        ebi_look_replaced(bus);
+        ebi_fence_check(&bus->lane);
+        ebi_clockwork_replaced(bus);
     }
     ebi_writer_leave(store);
     if (!changed) return 1;
@@ -9104,15 +9243,15 @@ EBI_FN void ebi_clockwork_again(eb_bus *bus, int64_t at_us)
 EBI_FN int64_t ebi_clockwork_in(eb_bus *bus)
 {
     const ebi_window *w = &bus->lane.win;
-    int64_t now_us = ebi_mono_us(&bus->store), in_us = INT64_MAX, wait_ms;
+    int64_t now_us = ebi_clock_mono_us(&bus->store), in_us = INT64_MAX, wait_ms;
     EBI_HELD(&bus->store);
     if (bus->alarms.retry_at_us > now_us) return bus->alarms.retry_at_us - now_us;
-    if (bus->lane.claimed.head || bus->lane.chained || ebi_claim_due_now(&bus->lane)) return 0;
+    if (bus->lane.claimed.head || bus->lane.chained || ebi_turn_due(&bus->lane)) return 0;
     if (ebi_window_lapping(w) && w->lap_rest_us > now_us) in_us = w->lap_rest_us - now_us;
     if (w->next_due_ms == INT64_MAX) return in_us;
-    wait_ms = w->next_due_ms - ebi_now_ms(&bus->store);
+    wait_ms = w->next_due_ms - ebi_clock_now_ms(&bus->store);
     if (wait_ms <= 0) return 0;
-    return ebi_us(wait_ms) < in_us ? ebi_us(wait_ms) : in_us;
+    return ebi_clock_us(wait_ms) < in_us ? ebi_clock_us(wait_ms) : in_us;
 }
 
 /* Handlers over their deadline. */
@@ -9124,7 +9263,7 @@ EBI_FN int ebi_job_deadlines(eb_bus *bus)
     for (r = bus->calls.first; r; r = r->next) {
         if (!r->sub || r->deadline_us < 0) continue;
         if (ebi_run_overdue(r, bus->clockwork.now_us)) {
-            ebi_keeper_timeout(bus, r);
+            ebi_worker_timeout(bus, r);
             return 1;
         }
         ebi_clockwork_again(bus, r->deadline_us + 1);
@@ -9173,7 +9312,7 @@ EBI_FN int ebi_job_acks(eb_bus *bus)
     if (rc < 0 && rc != EB_ERR_BUSY) /* a lock is said by whoever waits for it: ebi_db_locked() */
         ebi_log_note(&bus->store, EB_LOG_ERROR, "cannot record outcomes yet", ebi_error_text);
     ebi_store_lock(&bus->store);
-    if (rc == EB_ERR_BUSY && !bus->alarms.retry_at_us) ebi_bus_backoff(bus);
+    if (rc == EB_ERR_BUSY && !bus->alarms.retry_at_us) ebi_alarms_backoff(bus);
     return 1;
 }
 
@@ -9185,7 +9324,7 @@ EBI_FN eb_result ebi_job_show_func(eb_store *store, void *arg)
     eb_id id;
     int paused = 0;
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_SUB_PAUSED);
-    int rc = s ? ebi_step_seq(store, EBI_SQL_NODE_LOST, *(const int *)arg)
+    int rc = s ? ebi_commit_step(store, EBI_SQL_NODE_LOST, *(const int *)arg)
                : ebi_db_code(&store->writer);
     EBI_LEADS(store);
     while (rc == SQLITE_OK) {
@@ -9201,7 +9340,7 @@ EBI_FN eb_result ebi_job_show_func(eb_store *store, void *arg)
         sqlite3_bind_int(s, 2, paused);
         rc = ebi_db_step(s);
     }
-    return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "showing what is stuck");
+    return rc == SQLITE_OK ? EB_OK : ebi_commit_error(store, rc, "showing what is stuck");
 }
 EBI_FN int ebi_job_show(eb_bus *bus)
 {
@@ -9240,7 +9379,7 @@ EBI_FN void ebi_clockwork_checkpoint(eb_bus *bus)
     if (rc != EB_OK) return; /* the leader will do it */
     code = sqlite3_wal_checkpoint_v2(bus->crew.checker.handle, NULL, SQLITE_CHECKPOINT_PASSIVE,
                                      &frames, &copied);
-    ebi_writer_copied(store, code, frames, copied);
+    ebi_wal_copied(store, code, frames, copied);
     if ((code & 0xFF) != SQLITE_IOERR) return;
     ebi_writer_enter(store);
     store->must_reopen = 1; /* what it read may not be on disk */
@@ -9266,16 +9405,18 @@ EBI_FN int ebi_job_checkpoint(eb_bus *bus)
 EBI_FN int ebi_job_outside(eb_bus *bus)
 {
     ebi_clockwork *k = &bus->clockwork;
-    int64_t poll_us = ebi_us(bus->set.idle_poll_ms), at_us = ebi_add(k->looked_us, poll_us);
+    int64_t poll_us = ebi_clock_us(bus->set.idle_poll_ms),
+            at_us = ebi_clock_add(k->looked_us, poll_us);
     int looked, polls = bus->set.idle_poll_ms >= 0;
     EBI_HELD(&bus->store);
-    if (k->looked_us == 0 && bus->set.workers) at_us = ebi_add(k->now_us, poll_us); /* the first */
+    if (k->looked_us == 0 && bus->set.workers)
+        at_us = ebi_clock_add(k->now_us, poll_us); /* the first */
     if (k->looked_us == 0) k->looked_us = bus->set.workers ? k->now_us : 0;
     if (polls) ebi_clockwork_again(bus, at_us);
     if (!ebi_alarms_asked(bus, EBI_ASK_LOOK) && !(polls && at_us <= k->now_us)) return 0;
     k->looked_us = k->now_us;
     ebi_store_unlock(&bus->store);
-    looked = ebi_look_outside(bus, bus->set.workers ? k->now_us + EBI_CLOCKWORK_WAIT_US : 0);
+    looked = ebi_clockwork_outside(bus, bus->set.workers ? k->now_us + EBI_CLOCKWORK_WAIT_US : 0);
     ebi_store_lock(&bus->store);
     if (!looked) ebi_alarms_ask(bus, EBI_ASK_LOOK); /* again */
     return 1;
@@ -9286,7 +9427,7 @@ EBI_FN int ebi_job_due(eb_bus *bus)
 {
     int64_t in_us = ebi_clockwork_in(bus);
     EBI_HELD(&bus->store);
-    if (in_us > 0) ebi_clockwork_again(bus, ebi_add(bus->clockwork.now_us, in_us));
+    if (in_us > 0) ebi_clockwork_again(bus, ebi_clock_add(bus->clockwork.now_us, in_us));
     else if (bus->life.state == EBI_STARTED && bus->crew.idle > 0)
         ebi_alarms_work_now(bus);
     return 0;
@@ -9307,7 +9448,7 @@ EBI_FN int ebi_clockwork_turn(eb_bus *bus)
     size_t i;
     EBI_HELD(&bus->store);
     EB_ASSERT(bus->set.workers ? bus->crew.keeper_alive : bus->pump.active);
-    bus->clockwork.now_us = ebi_mono_us(&bus->store);
+    bus->clockwork.now_us = ebi_clock_mono_us(&bus->store);
     bus->clockwork.next_us = bus->clockwork.now_us + INT64_C(3600000000);
     for (i = 0; i < sizeof ebi_jobs / sizeof *ebi_jobs; i++)
         if ((bus->set.workers || ebi_jobs[i].pump) && ebi_jobs[i].run(bus)) return 1;
@@ -9315,7 +9456,7 @@ EBI_FN int ebi_clockwork_turn(eb_bus *bus)
 }
 
 /* The thread that keeps the time: does what is to be done and sleeps until there is more. */
-EBI_FN void *ebi_keeper_main(void *arg)
+EBI_FN void *ebi_clockwork_keeper(void *arg)
 {
     eb_bus *bus = (eb_bus *)arg;
     eb_store *store = &bus->store;
@@ -9327,7 +9468,7 @@ EBI_FN void *ebi_keeper_main(void *arg)
     }
     ebi_store_unlock(store);
     ebi_db_close(&bus->crew.checker);
-    ebi_bus_finish(bus);
+    ebi_stop_finish(bus);
     ebi_store_lock(store);
     bus->crew.keeper_alive = 0;
     ebi_alarms_news(bus);
@@ -9336,7 +9477,7 @@ EBI_FN void *ebi_keeper_main(void *arg)
 }
 
 /* ===========================================================================
-** >>pump   The same engine on the caller's thread                  [private]
+** >>pump   The same engine on the caller's thread                 [private]
 ** ========================================================================
 ** The same claims, attempts and outcomes, driven by whoever calls eb_pump, eb_wait, eb_drain or
 ** eb_publish; one thread at a time. */
@@ -9348,7 +9489,7 @@ EBI_FN eb_result ebi_pump_enter(eb_bus *bus)
     EB_ASSERT(!bus->set.workers);
     if (bus->life.state < EBI_STARTED) return ebi_error(EB_ERR_STATE, "the bus is not started");
     if (bus->life.state != EBI_STARTED) return ebi_error(EB_ERR_SHUTDOWN, "the bus is shut down");
-    if (ebi_inside(bus) ||
+    if (ebi_run_inside(bus) ||
         (bus->pump.active && ebi_thread_same(bus->pump.thread, ebi_thread_self())))
         return ebi_error(EB_ERR_STATE, "not inside a handler or logger");
     if (bus->pump.active) return ebi_error(EB_ERR_STATE, "another thread is pumping");
@@ -9375,12 +9516,13 @@ EBI_FN void ebi_pump_leave(eb_bus *bus)
     if (bus->life.state == EBI_FORKED) return;
     if (bus->life.state == EBI_STOPPING) {
         ebi_store_unlock(&bus->store);
-        ebi_bus_finish(bus);
+        ebi_stop_finish(bus);
         ebi_store_lock(&bus->store);
     }
     bus->pump.active = 0;
     next = bus->life.state == EBI_STARTED ? ebi_pump_next(bus) : -1;
-    if (next >= 0) ebi_notice(bus, ebi_add(ebi_now_ms(&bus->store), next)); /* unless it was said */
+    if (next >= 0) /* unless it was said */
+        ebi_notice(bus, ebi_clock_add(ebi_clock_now_ms(&bus->store), next));
     ebi_alarms_news(bus);
 }
 
@@ -9389,15 +9531,15 @@ EBI_FN void ebi_pump_leave(eb_bus *bus)
 ** one. */
 EBI_FN int ebi_pump_one(eb_bus *bus, int64_t deadline_ms)
 {
-    ebi_entry *e = ebi_claim_start(&bus->lane);
-    int what = e ? EBI_CLAIM_NOTHING : ebi_claim_what(&bus->lane);
+    ebi_entry *e = ebi_start_next(&bus->lane);
+    int what = e ? EBI_CLAIM_NOTHING : ebi_turn_what(&bus->lane);
     EBI_HELD(&bus->store);
     EB_ASSERT(bus->pump.active && !bus->set.workers);
     if (!e && what == EBI_CLAIM_NOTHING) return 0;
     if (!e) {
-        ebi_claim_some(&bus->lane, what);
-        if (ebi_mono_ms(&bus->store) >= deadline_ms) return 1; /* the commit took long */
-        e = ebi_claim_start(&bus->lane);
+        ebi_turn_take(&bus->lane, what);
+        if (ebi_clock_mono_ms(&bus->store) >= deadline_ms) return 1; /* the commit took long */
+        e = ebi_start_next(&bus->lane);
     }
     if (!e) return 1;
     ebi_attempt(bus, &bus->pump.run, e);
@@ -9419,7 +9561,7 @@ EBI_FN eb_result ebi_pump_flush(eb_bus *bus)
     EB_ASSERT(bus->pump.active);
     if (rc != EB_OK || !bus->out.waiting.head) return rc;
     ebi_store_unlock(&bus->store);
-    rc = ebi_outcomes_flush(bus, ebi_bus_until(bus), 0);
+    rc = ebi_outcomes_flush(bus, ebi_alarms_until(bus), 0);
     ebi_store_lock(&bus->store);
     return rc;
 }
@@ -9447,11 +9589,11 @@ EBI_FN eb_result ebi_pump_some(eb_bus *bus, int64_t deadline_ms)
         while (ebi_pump_look(bus, 0), bus->life.state == EBI_STARTED &&
                (did = ebi_pump_one(bus, ran ? deadline_ms : INT64_MAX)) != 0) {
             ran |= did == 2;
-            if (ran && ebi_mono_ms(&bus->store) >= deadline_ms) return ebi_pump_flush(bus);
+            if (ran && ebi_clock_mono_ms(&bus->store) >= deadline_ms) return ebi_pump_flush(bus);
         }
         rc = ebi_pump_flush(bus); /* a retry without a wait is due once it is on disk */
         if (rc != EB_OK || bus->life.state != EBI_STARTED || ebi_pump_next(bus) != 0) return rc;
-        if (ran && ebi_mono_ms(&bus->store) >= deadline_ms) return rc;
+        if (ran && ebi_clock_mono_ms(&bus->store) >= deadline_ms) return rc;
     }
 }
 
@@ -9480,18 +9622,18 @@ EBI_FN void ebi_pump_turn(eb_bus *bus, int64_t deadline_ms)
     ebi_pump_flush(bus);
     next = ebi_pump_next(bus);
     if (next == 0) return;
-    left = deadline_ms == INT64_MAX ? INT64_MAX : deadline_ms - ebi_mono_ms(&bus->store);
+    left = deadline_ms == INT64_MAX ? INT64_MAX : deadline_ms - ebi_clock_mono_ms(&bus->store);
     if (next <= 0 || next > left) next = left;
     if (bus->set.idle_poll_ms >= 0 && next > bus->set.idle_poll_ms) next = bus->set.idle_poll_ms;
     if (next == INT64_MAX) next = 1000;
     ebi_store_unlock(&bus->store);
-    ebi_sleep_ms(&bus->store, next > 0 ? next : 0);
+    ebi_clock_sleep_ms(&bus->store, next > 0 ? next : 0);
     ebi_store_lock(&bus->store);
     ebi_pump_look(bus, 1);
 }
 
 /* ===========================================================================
-** >>waiting   For one event, for all of them                       [private]
+** >>waiting   For one event, for all of them                      [private]
 ** ========================================================================
 ** eb_wait and eb_publish wait for one event, eb_drain for all. They look at the file when something
 ** has happened, and once per idle poll: an event may end in another process. */
@@ -9532,7 +9674,7 @@ EBI_FN eb_result ebi_wait_for(eb_bus *bus, ebi_waiter *w, const char *id, int64_
     eb_store *store = &bus->store;
     eb_result rc;
     int64_t left, poll = bus->set.idle_poll_ms >= 0 ? bus->set.idle_poll_ms : 1000;
-    int late = deadline_ms <= ebi_mono_ms(store); /* 0: only looks */
+    int late = deadline_ms <= ebi_clock_mono_ms(store); /* 0: only looks */
     EBI_HELD(&bus->store);
     EB_ASSERT(w->seq > 0 && (!pump || bus->pump.active));
     for (;;) {
@@ -9545,7 +9687,7 @@ EBI_FN eb_result ebi_wait_for(eb_bus *bus, ebi_waiter *w, const char *id, int64_
             ebi_store_lock(store);
             if (rc != EB_EMPTY) break;
         }
-        left = deadline_ms == INT64_MAX ? poll : deadline_ms - ebi_mono_ms(store);
+        left = deadline_ms == INT64_MAX ? poll : deadline_ms - ebi_clock_mono_ms(store);
         if (left <= 0 && (late || !pump)) {
             rc = ebi_error(EB_ERR_TIMEOUT, "event %s is not finished", id);
             break;
@@ -9555,12 +9697,12 @@ EBI_FN eb_result ebi_wait_for(eb_bus *bus, ebi_waiter *w, const char *id, int64_
             rc = ebi_error(EB_ERR_SHUTDOWN, "the bus stopped; event %s is on disk", id);
             break;
         }
-        rc = ebi_bus_hopeless(bus);
+        rc = ebi_alarms_hopeless(bus);
         if (rc != EB_OK) break;
         if (pump) {
             ebi_pump_turn(bus, deadline_ms);
         } else {
-            ebi_clock_wait(store, &w->cond, ebi_us(left < poll ? left : poll));
+            ebi_clock_wait(store, &w->cond, ebi_clock_us(left < poll ? left : poll));
             w->hit = 1;
         }
     }
@@ -9613,7 +9755,7 @@ EBI_FN eb_result ebi_drain_paused(eb_bus *bus)
 /* Whether anything is left to do: EB_OK no, EB_EMPTY yes, else an error. What memory has passed
 ** over is not looked at again; the rest is three looks at an index, through the reader, so that
 ** neither a publisher nor a foreign lock is in the way. No lock held. */
-EBI_FN eb_result ebi_drained(eb_bus *bus)
+EBI_FN eb_result ebi_drain_state(eb_bus *bus)
 {
     eb_store *store = &bus->store;
     ebi_db *db;
@@ -9650,12 +9792,12 @@ EBI_FN eb_result ebi_drained(eb_bus *bus)
 EBI_FN void ebi_drain_look(eb_bus *bus, int64_t deadline_ms)
 {
     eb_store *store = &bus->store;
-    int64_t until_us = ebi_mono_us(store) + EBI_CLOCKWORK_WAIT_US;
+    int64_t until_us = ebi_clock_mono_us(store) + EBI_CLOCKWORK_WAIT_US;
     EBI_HELD(store);
     if (bus->life.state != EBI_STARTED) return;
     if (deadline_ms < until_us / 1000) until_us = deadline_ms * 1000;
     ebi_store_unlock(store);
-    ebi_look_outside(bus, until_us > 0 ? until_us : 1);
+    ebi_clockwork_outside(bus, until_us > 0 ? until_us : 1);
     ebi_store_lock(store);
 }
 
@@ -9664,11 +9806,11 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
 {
     eb_store *store = &bus->store;
     eb_result rc = EB_OK;
-    int pump = !bus->set.workers, late = deadline_ms <= ebi_mono_ms(store);
+    int pump = !bus->set.workers, late = deadline_ms <= ebi_clock_mono_ms(store);
     int64_t left;
     EBI_HELD(&bus->store);
     if (pump && (rc = ebi_pump_enter(bus)) != EB_OK) return rc;
-    if (pump) bus->pump.until_us = ebi_us(deadline_ms);
+    if (pump) bus->pump.until_us = ebi_clock_us(deadline_ms);
     if (pump) ebi_pump_look(bus, 1);
     else ebi_drain_look(bus, deadline_ms);
     ebi_alarms_drain(bus, 1);
@@ -9680,7 +9822,7 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
             ebi_outcomes_hurry(bus);
         }
         ebi_store_unlock(store);
-        rc = ebi_drained(bus);
+        rc = ebi_drain_state(bus);
         ebi_store_lock(store);
         if (rc == EB_OK || rc == EB_ERR_STATE) break;
         if (bus->life.state != EBI_STARTED) {
@@ -9688,11 +9830,11 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
             break;
         }
         if (rc != EB_EMPTY && (rc == EB_ERR_CORRUPT || rc == EB_ERR_SCHEMA)) break;
-        rc = ebi_bus_hopeless(bus);
+        rc = ebi_alarms_hopeless(bus);
         if (rc != EB_OK) break;
-        left = deadline_ms == INT64_MAX ? 1000 : deadline_ms - ebi_mono_ms(store);
+        left = deadline_ms == INT64_MAX ? 1000 : deadline_ms - ebi_clock_mono_ms(store);
         if (left <= 0 &&
-            (late || !pump || !(bus->lane.claimed.head || ebi_claim_due_now(&bus->lane)))) {
+            (late || !pump || !(bus->lane.claimed.head || ebi_turn_due(&bus->lane)))) {
             rc = ebi_error(EB_ERR_TIMEOUT, "there are unfinished events");
             break;
         }
@@ -9707,12 +9849,12 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
 }
 
 /* ===========================================================================
-** >>options   Checked once, resolved once                          [private]
+** >>options   Checked once, resolved once                         [private]
 ** ========================================================================
 ** Before anything is opened. */
 
 /* Everything in options that a bus adds to what a store uses. */
-EBI_FN eb_result ebi_bus_options(eb_bus *bus, const eb_options *o)
+EBI_FN eb_result ebi_options_bus(eb_bus *bus, const eb_options *o)
 {
     eb_result rc;
     EB_ASSERT(bus->life.state == EBI_OPEN && !bus->store.writer.handle);
@@ -9727,13 +9869,13 @@ EBI_FN eb_result ebi_bus_options(eb_bus *bus, const eb_options *o)
         return ebi_error(EB_ERR_ARG, "options.notify needs workers = EB_NONE");
     if (o->clock.now_ms && o->workers != EB_NONE)
         return ebi_error(EB_ERR_ARG, "options.clock needs workers = EB_NONE");
-    rc = ebi_option_ms("options.handler_timeout_ms", o->handler_timeout_ms, 30000, -1,
+    rc = ebi_options_ms("options.handler_timeout_ms", o->handler_timeout_ms, 30000, -1,
                        &bus->set.handler_timeout_ms);
     if (rc == EB_OK)
-        rc = ebi_option_ms("options.shutdown_timeout_ms", o->shutdown_timeout_ms, 30000, -1,
+        rc = ebi_options_ms("options.shutdown_timeout_ms", o->shutdown_timeout_ms, 30000, -1,
                            &bus->set.shutdown_timeout_ms);
     if (rc == EB_OK)
-        rc = ebi_option_ms("options.idle_poll_ms", o->idle_poll_ms, 1000, -1,
+        rc = ebi_options_ms("options.idle_poll_ms", o->idle_poll_ms, 1000, -1,
                            &bus->set.idle_poll_ms);
     if (rc == EB_OK)
         rc = ebi_policy_resolve(&bus->store.allocator, &o->retry, NULL, &bus->set.policy);
@@ -9750,20 +9892,20 @@ EBI_FN eb_result ebi_bus_options(eb_bus *bus, const eb_options *o)
 }
 
 /* No text may be longer than this SQLite stores: binding it would fail, and leave a NULL. */
-EBI_FN void ebi_bus_limit_payload(eb_bus *bus)
+EBI_FN void ebi_options_limit(eb_bus *bus)
 {
     size_t most = (size_t)sqlite3_limit(bus->store.writer.handle, SQLITE_LIMIT_LENGTH, -1);
     if (bus->set.max_payload > most - most / 10) bus->set.max_payload = most - most / 10;
 }
 
 /* ===========================================================================
-** >>subscriptions   Who wants what                                 [private]
+** >>subscriptions   Who wants what                                [private]
 ** ========================================================================
 ** A list in order of subscribing, under the lock. A subscription that is removed leaves the list at
 ** once and is freed when its last running call has returned. */
 
 /* What this version does not know must be zero, so that later versions can give it a meaning. */
-EBI_FN eb_result ebi_sub_options_check(const eb_subscribe_options *o)
+EBI_FN eb_result ebi_options_sub(const eb_subscribe_options *o)
 {
     int rate = o->max_per_second < 0.0 || o->max_per_second > 0.0 ||
                o->max_per_second != o->max_per_second;
@@ -9788,7 +9930,7 @@ EBI_FN eb_result ebi_sub_new(eb_bus *bus, const char *pattern, const eb_subscrib
     EB_ASSERT(pattern && bus->set.policy.max_retries >= 0);
     if (!s) return ebi_error(EB_ERR_NOMEM, "out of memory");
     memset(s, 0, sizeof *s);
-    rc = ebi_option_ms("timeout_ms", o->timeout_ms, bus->set.handler_timeout_ms, -1,
+    rc = ebi_options_ms("timeout_ms", o->timeout_ms, bus->set.handler_timeout_ms, -1,
                        &s->timeout_ms);
     if (rc == EB_OK) rc = ebi_policy_resolve(a, &o->retry, &bus->set.policy, &s->policy);
     if (rc == EB_OK) s->pattern = ebi_strdup(a, pattern, &ok);
@@ -9809,7 +9951,7 @@ EBI_FN int ebi_sub_row(eb_store *store, const ebi_sub *s)
     sqlite3_stmt *stmt = ebi_db_stmt(store, &store->writer, EBI_SQL_SUB_INSERT);
     EBI_LEADS(store);
     if (!stmt) return ebi_db_code(&store->writer);
-    ebi_time_text(ebi_now_ms(store), now);
+    ebi_time_text(ebi_clock_now_ms(store), now);
     ebi_bind_text(stmt, 1, s->id.str);
     ebi_bind_text(stmt, 2, s->pattern);
     ebi_bind_text(stmt, 3, now);
@@ -9830,7 +9972,7 @@ EBI_FN eb_result ebi_sub_insert(eb_store *store, void *arg)
     if (stopping) return ebi_error(EB_ERR_SHUTDOWN, "the bus is shutting down");
     if (!room) return ebi_error(EB_ERR_NOMEM, "out of memory");
     rc = ebi_sub_row(store, (const ebi_sub *)arg);
-    return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "subscribing");
+    return rc == SQLITE_OK ? EB_OK : ebi_commit_error(store, rc, "subscribing");
 }
 
 /* Lock held, after the commit: from here on it is called. */
@@ -9843,7 +9985,7 @@ EBI_FN void ebi_sub_after(eb_store *store, void *arg, eb_result rc)
     EB_ASSERT(!s->removed && s->calls == 0);
     if (rc != EB_OK) return;
     ebi_subs_add(&bus->subs, s);
-    if (bus->life.state == EBI_STARTED) ebi_claim_welcome(&bus->lane, s->pattern);
+    if (bus->life.state == EBI_STARTED) ebi_lane_welcome(&bus->lane, s->pattern);
 }
 
 EBI_FN eb_result ebi_sub_delete(eb_store *store, void *arg)
@@ -9854,27 +9996,27 @@ EBI_FN eb_result ebi_sub_delete(eb_store *store, void *arg)
     EBI_LEADS(store);
     if (s) ebi_bind_text(s, 1, id->str);
     rc = s ? ebi_db_step(s) : ebi_db_code(&store->writer);
-    return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "unsubscribing");
+    return rc == SQLITE_OK ? EB_OK : ebi_commit_error(store, rc, "unsubscribing");
 }
 
 /* Waits until no call of a removed subscription runs; inside a handler not at all: two handlers may
 ** be unsubscribing each other. Lock held on entry and exit. */
 EBI_FN eb_result ebi_sub_wait(eb_bus *bus, const ebi_sub *s)
 {
-    int64_t deadline = ebi_deadline(&bus->store, bus->set.shutdown_timeout_ms), left;
+    int64_t deadline = ebi_clock_deadline(&bus->store, bus->set.shutdown_timeout_ms), left;
     EBI_HELD(&bus->store);
     EB_ASSERT(s->removed && s->keep > 0);
-    if (ebi_inside(bus)) return EB_OK;
+    if (ebi_run_inside(bus)) return EB_OK;
     while (s->calls > 0) {
-        left = deadline == INT64_MAX ? 1000 : deadline - ebi_mono_ms(&bus->store);
+        left = deadline == INT64_MAX ? 1000 : deadline - ebi_clock_mono_ms(&bus->store);
         if (left <= 0) return ebi_error(EB_ERR_TIMEOUT, "a call of the handler is still running");
-        ebi_clock_wait(&bus->store, &bus->alarms.news, ebi_us(left));
+        ebi_clock_wait(&bus->store, &bus->alarms.news, ebi_clock_us(left));
     }
     return EB_OK;
 }
 
 /* The row that says who dispatches; those of who did before are gone. */
-EBI_FN int ebi_node_insert(eb_store *store)
+EBI_FN int ebi_subs_node(eb_store *store)
 {
     char now[EBI_TIME_LEN + 1];
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_NODE_INSERT);
@@ -9882,7 +10024,7 @@ EBI_FN int ebi_node_insert(eb_store *store)
                : ebi_db_code(&store->writer);
     EBI_LEADS(store);
     if (rc != SQLITE_OK) return rc;
-    ebi_time_text(ebi_now_ms(store), now);
+    ebi_time_text(ebi_clock_now_ms(store), now);
     ebi_bind_text(s, 1, store->node_id);
     ebi_bind_text(s, 2, store->node_name);
     sqlite3_bind_int64(s, 3, store->pid);
@@ -9898,7 +10040,7 @@ EBI_FN eb_result ebi_subs_announce(eb_store *store, void *arg)
     int rc;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     (void)arg;
-    rc = ebi_node_insert(store);
+    rc = ebi_subs_node(store);
     if (rc == SQLITE_OK) rc = ebi_db_run(store, &store->writer, EBI_SQL_SUB_CLEAR);
     ebi_store_lock(store);
     EB_ASSERT(bus->life.incarnation > 0);
@@ -9911,40 +10053,14 @@ EBI_FN eb_result ebi_subs_announce(eb_store *store, void *arg)
         ebi_sub_let_go(store, s);
     }
     ebi_store_unlock(store);
-    return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "announcing subscriptions");
+    return rc == SQLITE_OK ? EB_OK : ebi_commit_error(store, rc, "announcing subscriptions");
 }
 
 /* ===========================================================================
-** >>life   Start, stop, free                                       [private]
+** >>life   Start, stop, free                                      [private]
 ** ========================================================================
 ** open -> starting -> started -> stopping -> stopped. Whoever stops last frees: the user, or a
 ** thread that was left behind in a handler. */
-
-/* Waits for threads that are about to return and frees what is left of them. Lock held on entry and
-** exit, not in between; by one thread. */
-EBI_FN void ebi_workers_join(eb_bus *bus, int keeper)
-{
-    ebi_worker **at = &bus->crew.workers, *ended = NULL, *w;
-    EBI_HELD(&bus->store);
-    EB_ASSERT(bus->life.state != EBI_STARTED);
-    while ((w = *at) != NULL) {
-        if (w->run.lost) {
-            at = &w->next;
-            continue;
-        }
-        *at = w->next;
-        w->next = ended;
-        ended = w;
-    }
-    ebi_store_unlock(&bus->store);
-    while ((w = ended) != NULL) {
-        ended = w->next;
-        ebi_thread_join(w->thread);
-        ebi_free(&bus->store.allocator, w);
-    }
-    if (keeper) ebi_thread_join(bus->crew.keeper_thread);
-    ebi_store_lock(&bus->store);
-}
 
 /* Becomes the owner; EB_ERR_OWNED names the one who is. */
 EBI_FN eb_result ebi_life_own(eb_bus *bus)
@@ -9965,7 +10081,7 @@ EBI_FN eb_result ebi_life_own(eb_bus *bus)
 }
 
 /* The last step of eb_start: from here on events are dispatched. */
-EBI_FN eb_result ebi_bus_begin(eb_bus *bus)
+EBI_FN eb_result ebi_life_run(eb_bus *bus)
 {
     eb_result rc = EB_OK;
     int i, ok = 1;
@@ -9980,7 +10096,7 @@ EBI_FN eb_result ebi_bus_begin(eb_bus *bus)
     ebi_life_be(bus, EBI_STARTED);
     for (i = 0; i < bus->set.workers && ok; i++) ok = ebi_worker_start(bus);
     if (ok && bus->set.workers)
-        ok = ebi_thread_start(&bus->crew.keeper_thread, ebi_keeper_main, bus) == 0;
+        ok = ebi_thread_start(&bus->crew.keeper_thread, ebi_clockwork_keeper, bus) == 0;
     if (ok) {
         bus->crew.keeper_alive = bus->crew.started = bus->set.workers > 0;
     } else { /* the workers cannot have done anything: they have not had the lock */
@@ -10000,9 +10116,9 @@ EBI_FN void ebi_stop_begin(eb_bus *bus)
     EBI_HELD(&bus->store);
     if (bus->life.state >= EBI_STOPPING) return;
     ebi_life_be(bus, bus->life.state == EBI_OPEN ? EBI_STOPPED : EBI_STOPPING);
-    bus->life.until_us = ebi_add(ebi_writer_until(&bus->store),
+    bus->life.until_us = ebi_clock_add(ebi_writer_until(&bus->store),
                                  bus->set.shutdown_timeout_ms < 0
-                                     ? INT64_MAX / 2 : ebi_us(bus->set.shutdown_timeout_ms));
+                                     ? INT64_MAX / 2 : ebi_clock_us(bus->set.shutdown_timeout_ms));
     ebi_alarms_work_all(bus);
     ebi_keeper_wake(bus);
     ebi_alarms_news(bus);
@@ -10012,16 +10128,16 @@ EBI_FN void ebi_stop_begin(eb_bus *bus)
 /* Waits for the end of a bus with workers. Lock held on entry and exit. */
 EBI_FN eb_result ebi_stop_threads(eb_bus *bus)
 {
-    int64_t deadline = ebi_deadline(&bus->store, bus->set.shutdown_timeout_ms), left;
+    int64_t deadline = ebi_clock_deadline(&bus->store, bus->set.shutdown_timeout_ms), left;
     EBI_HELD(&bus->store);
     EB_ASSERT(bus->set.workers > 0 && bus->life.state >= EBI_STOPPING);
     while (bus->life.state != EBI_STOPPED || bus->crew.keeper_alive) {
-        left = deadline == INT64_MAX ? -1 : deadline - ebi_mono_ms(&bus->store);
+        left = deadline == INT64_MAX ? -1 : deadline - ebi_clock_mono_ms(&bus->store);
         if (left <= 0 && deadline != INT64_MAX && !bus->life.abandon) {
             bus->life.abandon = 1; /* the keeper gives up on what still runs, and finishes */
             ebi_keeper_wake(bus);
         }
-        ebi_alarms_wait(bus, left <= 0 ? -1 : ebi_us(left));
+        ebi_alarms_wait(bus, left <= 0 ? -1 : ebi_clock_us(left));
     }
     if (bus->crew.started && !bus->crew.joining) {
         bus->crew.joining = 1;
@@ -10032,9 +10148,9 @@ EBI_FN eb_result ebi_stop_threads(eb_bus *bus)
     while (bus->crew.joining && !bus->crew.joined)
         ebi_alarms_wait(bus, -1);
     while (bus->crew.lost > 0 && !bus->life.abandon) { /* those that timed out before */
-        left = deadline == INT64_MAX ? 1000 : deadline - ebi_mono_ms(&bus->store);
+        left = deadline == INT64_MAX ? 1000 : deadline - ebi_clock_mono_ms(&bus->store);
         if (left <= 0) bus->life.abandon = 1;
-        else ebi_alarms_wait(bus, ebi_us(left));
+        else ebi_alarms_wait(bus, ebi_clock_us(left));
     }
     if (bus->crew.lost > 0)
         return ebi_error(EB_ERR_TIMEOUT, "%d handlers are still running", bus->crew.lost);
@@ -10044,13 +10160,13 @@ EBI_FN eb_result ebi_stop_threads(eb_bus *bus)
 /* The same without threads: this thread does it, or waits for the one that pumps. */
 EBI_FN eb_result ebi_stop_pump(eb_bus *bus)
 {
-    int64_t deadline = ebi_deadline(&bus->store, bus->set.shutdown_timeout_ms), left;
+    int64_t deadline = ebi_clock_deadline(&bus->store, bus->set.shutdown_timeout_ms), left;
     EBI_HELD(&bus->store);
     EB_ASSERT(bus->set.workers == 0 && bus->life.state >= EBI_STOPPING);
     while (bus->life.state != EBI_STOPPED && bus->pump.active) {
-        left = deadline == INT64_MAX ? 1000 : deadline - ebi_mono_ms(&bus->store);
+        left = deadline == INT64_MAX ? 1000 : deadline - ebi_clock_mono_ms(&bus->store);
         if (left <= 0) return ebi_error(EB_ERR_TIMEOUT, "a thread is still pumping");
-        ebi_clock_wait(&bus->store, &bus->alarms.news, ebi_us(left));
+        ebi_clock_wait(&bus->store, &bus->alarms.news, ebi_clock_us(left));
     }
     if (bus->life.state == EBI_STOPPED) return EB_OK;
     bus->pump.active = 1;
@@ -10060,7 +10176,7 @@ EBI_FN eb_result ebi_stop_pump(eb_bus *bus)
 }
 
 /* Frees everything; the last one to hold a reference. */
-EBI_FN void ebi_bus_free(eb_bus *bus)
+EBI_FN void ebi_life_free(eb_bus *bus)
 {
     eb_allocator a = bus->store.allocator;
     ebi_sub *s, *next;
@@ -10079,12 +10195,12 @@ EBI_FN void ebi_bus_free(eb_bus *bus)
     ebi_free(&a, bus);
 }
 
-EBI_FN void ebi_bus_gone(eb_store *store) { ebi_bus_free(ebi_bus_of(store)); }
+EBI_FN void ebi_life_gone(eb_store *store) { ebi_life_free(ebi_bus_of(store)); }
 
 static const ebi_hooks ebi_bus_hooks = {
     ebi_outcomes_take, ebi_outcomes_ride, ebi_depths_over, ebi_outcomes_rode,
-    ebi_claims_resync, ebi_bus_started, ebi_keeper_copies, ebi_bus_wake, ebi_keeper_noted,
-    ebi_bus_gone};
+    ebi_fence_resync, ebi_life_started, ebi_keeper_copies, ebi_alarms_cond, ebi_keeper_noted,
+    ebi_life_gone};
 
 /* The check at the door of every bus call: handle, process. */
 EBI_FN eb_result ebi_bus_check(eb_bus *bus)
@@ -10094,7 +10210,7 @@ EBI_FN eb_result ebi_bus_check(eb_bus *bus)
 }
 
 /* ===========================================================================
-** >>lists   Reading events                                         [private]
+** >>lists   Reading events                                        [private]
 ** ========================================================================
 ** One snapshot per list, through the reader: nobody who publishes waits. */
 
@@ -10150,7 +10266,8 @@ EBI_FN int ebi_rows_grow(eb_store *store, ebi_rows *list)
 EBI_FN size_t ebi_rows_put(char **block, const char **field, sqlite3_stmt *s, int column)
 {
     EB_ASSERT(column >= EBI_LIST_TYPE && column < EBI_LIST_DUE);
-    return ebi_put(block, field, ebi_column(s, column), (size_t)sqlite3_column_bytes(s, column));
+    return ebi_text_copy(block, field, ebi_column(s, column),
+                         (size_t)sqlite3_column_bytes(s, column));
 }
 
 /* Appends the row of s (EBI_SQL_LIST_...); SQLite's result. */
@@ -10320,7 +10437,7 @@ EBI_FN eb_result ebi_query_run(eb_store *store, const eb_query *query, eb_event_
     return rc;
 }
 
-EBI_FN eb_result ebi_get(eb_store *store, const char *id, eb_event_list *out)
+EBI_FN eb_result ebi_rows_get(eb_store *store, const char *id, eb_event_list *out)
 {
     ebi_db *db;
     sqlite3_stmt *s;
@@ -10343,7 +10460,7 @@ EBI_FN eb_result ebi_get(eb_store *store, const char *id, eb_event_list *out)
 }
 
 /* ===========================================================================
-** >>letters   Dead letters: retry, purge, move                     [private]
+** >>letters   Dead letters: retry, purge, move                    [private]
 ** ========================================================================
 ** Each is a member of a commit, at most EBI_DLQ_CHUNK rows at a time. The bus hears of it after the
 ** commit (ebi_dlq_after). */
@@ -10392,7 +10509,7 @@ EBI_FN int ebi_dlq_retry_row(eb_store *store, int64_t seq, int64_t *revived)
     EBI_LEADS(store);
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     if (!s) return ebi_db_code(&store->writer);
-    ebi_time_text(ebi_now_ms(store), now);
+    ebi_time_text(ebi_clock_now_ms(store), now);
     sqlite3_bind_int64(s, 1, seq);
     ebi_bind_text(s, 2, now);
     ebi_bind_text(s, 3, store->node_id);
@@ -10401,7 +10518,7 @@ EBI_FN int ebi_dlq_retry_row(eb_store *store, int64_t seq, int64_t *revived)
         ++*revived;
         ebi_depths_add(store, 1, 0, -1);
     }
-    return rc == SQLITE_OK ? ebi_step_seq(store, EBI_SQL_DLQ_DELETE, seq) : rc;
+    return rc == SQLITE_OK ? ebi_commit_step(store, EBI_SQL_DLQ_DELETE, seq) : rc;
 }
 
 /* Finds the event of d->id as it is wanted, or says why not. Inside the transaction. */
@@ -10414,7 +10531,7 @@ EBI_FN eb_result ebi_dlq_find(eb_store *store, ebi_dlq *d, int wanted)
     EBI_LEADS(store);
     memset(&stand, 0, sizeof stand);
     if (d->seq > 0) rc = ebi_stand_look(store, &store->writer, d->seq, d->id, &stand);
-    if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "looking for an event");
+    if (rc != SQLITE_OK) return ebi_commit_error(store, rc, "looking for an event");
     if (stand.state == EBI_STAND_UNKNOWN || d->subscription)
         return ebi_error(EB_ERR_NOT_FOUND, "no event %s", d->id);
     d->pending = stand.pending;
@@ -10431,7 +10548,7 @@ EBI_FN eb_result ebi_dlq_retry_func(eb_store *store, void *arg)
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     d->revived = 0;
     rc = ebi_dlq_retry_row(store, d->seq, &d->revived);
-    return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "retrying a dead letter");
+    return rc == SQLITE_OK ? EB_OK : ebi_commit_error(store, rc, "retrying a dead letter");
 }
 
 EBI_FN eb_result ebi_dlq_move_func(eb_store *store, void *arg)
@@ -10444,16 +10561,16 @@ EBI_FN eb_result ebi_dlq_move_func(eb_store *store, void *arg)
     d->revived = d->moved = 0;
     if (result != EB_OK) return result;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
-    ebi_time_text(ebi_now_ms(store), now);
+    ebi_time_text(ebi_clock_now_ms(store), now);
     memset(&end, 0, sizeof end);
     end.seq = d->seq;
     end.now = now;
     end.error_json = d->reason;
-    rc = ebi_step_seq(store, EBI_SQL_KEY_RING, d->seq);
-    if (rc == SQLITE_OK) rc = ebi_step_seq(store, EBI_SQL_REVOKE, d->seq);
+    rc = ebi_commit_step(store, EBI_SQL_KEY_RING, d->seq);
+    if (rc == SQLITE_OK) rc = ebi_commit_step(store, EBI_SQL_REVOKE, d->seq);
     if (rc == SQLITE_OK)
         rc = ebi_end_dead(store, &end, EBI_SQL_DIE, EBI_SQL_DELETE_LIVE, &changed);
-    if (rc != SQLITE_OK) return ebi_writer_error(store, rc, "moving to the dead letters");
+    if (rc != SQLITE_OK) return ebi_commit_error(store, rc, "moving to the dead letters");
     ebi_depths_add(store, -d->pending, d->pending - 1, 1);
     d->revived = -1;
     d->moved = d->seq;
@@ -10519,7 +10636,7 @@ EBI_FN eb_result ebi_dlq_retry_all_func(eb_store *store, void *arg)
     for (i = d->done; i < d->found && i < d->done + EBI_DLQ_CHUNK && rc == SQLITE_OK; i++)
         rc = ebi_dlq_retry_row(store, d->seqs[i], &d->revived);
     d->count = i;
-    return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "retrying dead letters");
+    return rc == SQLITE_OK ? EB_OK : ebi_commit_error(store, rc, "retrying dead letters");
 }
 
 /* Deletes dead letters with their log rows. The floor keeps sequence numbers from being reused. */
@@ -10540,20 +10657,20 @@ EBI_FN eb_result ebi_dlq_purge_func(eb_store *store, void *arg)
         rc = ebi_dlq_collect(s, seqs, &n);
     }
     if (rc == SQLITE_OK) rc = ebi_db_number(store, &store->writer, EBI_SQL_LAST_SEQ, &last);
-    if (rc == SQLITE_OK && n > 0) rc = ebi_step_seq(store, EBI_SQL_META_FLOOR, last);
-    if (rc == SQLITE_OK && n > 0) rc = ebi_step_seq(store, EBI_SQL_META_REMOVED, n);
+    if (rc == SQLITE_OK && n > 0) rc = ebi_commit_step(store, EBI_SQL_META_FLOOR, last);
+    if (rc == SQLITE_OK && n > 0) rc = ebi_commit_step(store, EBI_SQL_META_REMOVED, n);
     for (i = 0; i < n && rc == SQLITE_OK; i++) {
-        rc = ebi_step_seq(store, EBI_SQL_DLQ_DELETE, seqs[i]);
+        rc = ebi_commit_step(store, EBI_SQL_DLQ_DELETE, seqs[i]);
         if (rc == SQLITE_OK) ebi_depths_add(store, 0, 0, -sqlite3_changes(store->writer.handle));
-        if (rc == SQLITE_OK) rc = ebi_step_seq(store, EBI_SQL_LOG_DELETE, seqs[i]);
+        if (rc == SQLITE_OK) rc = ebi_commit_step(store, EBI_SQL_LOG_DELETE, seqs[i]);
     }
     d->count = n;
     d->more = n == EBI_DLQ_CHUNK;
     d->last = n > 0 ? seqs[n - 1] : 0;
-    return rc == SQLITE_OK ? EB_OK : ebi_writer_error(store, rc, "purging dead letters");
+    return rc == SQLITE_OK ? EB_OK : ebi_commit_error(store, rc, "purging dead letters");
 }
 
-EBI_FN eb_result ebi_purge(eb_store *store, int days, int64_t *count, int by_death)
+EBI_FN eb_result ebi_dlq_purge(eb_store *store, int days, int64_t *count, int by_death)
 {
     ebi_dlq d;
     int64_t total = 0;
@@ -10563,7 +10680,7 @@ EBI_FN eb_result ebi_purge(eb_store *store, int days, int64_t *count, int by_dea
     if (rc != EB_OK) return rc;
     memset(&d, 0, sizeof d);
     d.by_death = by_death;
-    ebi_time_text(ebi_now_ms(store) - (int64_t)days * EBI_DAY_MS, d.cutoff);
+    ebi_time_text(ebi_clock_now_ms(store) - (int64_t)days * EBI_DAY_MS, d.cutoff);
     do {
         rc = ebi_writer_run(store, ebi_dlq_purge_func, ebi_dlq_after, &d, ebi_store_level(store));
         if (rc == EB_OK) total += d.count;
@@ -10591,77 +10708,14 @@ EBI_FN eb_result ebi_dlq_init(eb_store *store, const char *id, ebi_dlq *d)
 }
 
 /* ===========================================================================
-** >>figures   Counting, and what is known without                  [private]
+** >>figures   Counting, and what is known without                 [private]
 ** ========================================================================
 ** done is what was ever stored, less what was removed, lives or is dead: no table has to be counted
 ** that grows for ever. */
 
-/* The lives, counted; SQLite's result. */
-EBI_FN int ebi_depths_count(eb_store *store, ebi_db *db, ebi_depths *out)
-{
-    int64_t all = 0;
-    sqlite3_stmt *s = ebi_db_stmt(store, db, EBI_SQL_STATS_LIVE);
-    int rc = s ? sqlite3_step(s) : ebi_db_code(db);
-    memset(out, 0, sizeof *out);
-    EB_ASSERT(rc != SQLITE_ROW || !sqlite3_get_autocommit(db->handle));
-    if (rc == SQLITE_ROW) {
-        out->pending = sqlite3_column_int64(s, 1);
-        out->processing = sqlite3_column_int64(s, 0) - out->pending;
-        rc = SQLITE_OK;
-    }
-    sqlite3_reset(s);
-    if (rc == SQLITE_OK) rc = ebi_db_number(store, db, EBI_SQL_STATS_DEAD, &out->dead);
-    if (rc == SQLITE_OK) rc = ebi_db_number(store, db, EBI_SQL_DLQ_COUNT_ALL, &all);
-    out->others = all - out->dead;
-    return rc;
-}
-
-/* A count is about to begin in the snapshot that is open on db: what we commit from here on is
-** added to it. *mine: which count it is, 0: it will serve this call only, as the writer is not to
-** be had. With read_lock held, which comes before the lead. */
-EBI_FN int ebi_depths_begin(eb_bus *bus, ebi_db *db, int64_t *mine)
-{
-    eb_store *store = &bus->store;
-    int64_t version = 0, seq;
-    int rc, known;
-    *mine = 0;
-    EB_ASSERT(db == &store->reader);
-    if (!ebi_writer_enter_until(store, ebi_mono_us(store) + EBI_STATS_WAIT_US))
-        return ebi_db_number(store, db, EBI_SQL_LAST_SEQ, &seq);
-    known = store->writer.handle && !store->must_reopen && /* before the snapshot: if somebody */
-            ebi_db_number(store, &store->writer, EBI_SQL_DATA_VERSION, &version) == SQLITE_OK;
-    rc = ebi_db_number(store, db, EBI_SQL_LAST_SEQ, &seq); /* commits in between, it is no match */
-    known = known && rc == SQLITE_OK;
-    ebi_store_lock(store);
-    if (known) {
-        *mine = ++bus->depths.counts;
-        bus->depths.pending = bus->depths.processing = bus->depths.dead = 0;
-        bus->depths.known = 0;
-        bus->depths.version = version;
-    }
-    ebi_store_unlock(store);
-    ebi_writer_leave(store);
-    return rc;
-}
-
-/* The count is through: it serves later calls too, unless something came between. */
-EBI_FN void ebi_depths_keep(eb_bus *bus, const ebi_depths *counted, int64_t mine)
-{
-    ebi_depths *d = &bus->depths;
-    ebi_store_lock(&bus->store);
-    if (mine && d->counts == mine) {
-        d->pending += counted->pending;
-        d->processing += counted->processing;
-        d->dead += counted->dead;
-        d->others = counted->others;
-        d->known = 1;
-    }
-    ebi_store_unlock(&bus->store);
-}
-
 /* Figures of the moment that is open on db. done is what was ever stored, less what was removed,
 ** lives or is dead: no table has to be counted that grows for ever. */
-EBI_FN int ebi_stats_rows(eb_store *store, ebi_db *db, const ebi_depths *d, eb_stats *out)
+EBI_FN int ebi_figures_rows(eb_store *store, ebi_db *db, const ebi_depths *d, eb_stats *out)
 {
     int64_t removed = 0, pages = 0, size = 0;
     sqlite3_stmt *oldest;
@@ -10684,7 +10738,7 @@ EBI_FN int ebi_stats_rows(eb_store *store, ebi_db *db, const ebi_depths *d, eb_s
     out->db_bytes = pages * size;
     oldest = ebi_db_stmt(store, db, EBI_SQL_STATS_OLDEST);
     if (rc == SQLITE_OK && oldest && sqlite3_step(oldest) == SQLITE_ROW) {
-        out->oldest_pending_ms = ebi_now_ms(store) - ebi_time_parse(ebi_column(oldest, 0));
+        out->oldest_pending_ms = ebi_clock_now_ms(store) - ebi_time_parse(ebi_column(oldest, 0));
         if (out->oldest_pending_ms < 0) out->oldest_pending_ms = 0;
     }
     sqlite3_reset(oldest);
@@ -10693,7 +10747,7 @@ EBI_FN int ebi_stats_rows(eb_store *store, ebi_db *db, const ebi_depths *d, eb_s
 }
 
 /* From what is known, in a moment of the writer; 0: it is not, or the writer is not to be had. */
-EBI_FN int ebi_stats_known(eb_bus *bus, eb_stats *out)
+EBI_FN int ebi_figures_known(eb_bus *bus, eb_stats *out)
 {
     eb_store *store = &bus->store;
     ebi_depths d;
@@ -10701,13 +10755,14 @@ EBI_FN int ebi_stats_known(eb_bus *bus, eb_stats *out)
     ebi_store_lock(store);
     known = bus->depths.known;
     ebi_store_unlock(store);
-    if (!known || !ebi_writer_enter_until(store, ebi_mono_us(store) + EBI_STATS_WAIT_US)) return 0;
+    if (!known || !ebi_writer_enter_until(store, ebi_clock_mono_us(store) + EBI_STATS_WAIT_US))
+        return 0;
     if (!store->must_reopen && store->writer.handle &&
         ebi_db_run(store, &store->writer, EBI_SQL_READ) == SQLITE_OK) {
         int64_t seq;
         done = ebi_db_number(store, &store->writer, EBI_SQL_LAST_SEQ, &seq) == SQLITE_OK &&
                ebi_depths_exact(bus, &d) &&
-               ebi_stats_rows(store, &store->writer, &d, out) == SQLITE_OK;
+               ebi_figures_rows(store, &store->writer, &d, out) == SQLITE_OK;
         ebi_db_rollback(store, &store->writer);
         if (!sqlite3_get_autocommit(store->writer.handle)) store->must_reopen = 1;
     }
@@ -10716,7 +10771,7 @@ EBI_FN int ebi_stats_known(eb_bus *bus, eb_stats *out)
 }
 
 /* From a count of the rows, in one snapshot. */
-EBI_FN eb_result ebi_stats_counted(eb_store *store, eb_stats *out)
+EBI_FN eb_result ebi_figures_counted(eb_store *store, eb_stats *out)
 {
     eb_bus *bus = ebi_bus_of(store);
     ebi_depths d;
@@ -10728,7 +10783,7 @@ EBI_FN eb_result ebi_stats_counted(eb_store *store, eb_stats *out)
     if (rc == EB_OK && code == SQLITE_OK) code = ebi_depths_count(store, db, &d);
     if (rc == EB_OK && code == SQLITE_OK) {
         if (bus) ebi_depths_keep(bus, &d, mine);
-        code = ebi_stats_rows(store, db, &d, out);
+        code = ebi_figures_rows(store, db, &d, out);
     }
     if (rc == EB_OK && code == SQLITE_OK && !bus)
         code = ebi_db_number(store, db, EBI_SQL_STATS_PAUSED, &out->paused);
@@ -10740,20 +10795,20 @@ EBI_FN eb_result ebi_stats_counted(eb_store *store, eb_stats *out)
 }
 
 /* A bus with a cap counts before it is needed: in a snapshot of the reader, where nobody waits. */
-EBI_FN void ebi_stats_first(eb_bus *bus)
+EBI_FN void ebi_figures_first(eb_bus *bus)
 {
     eb_stats unused;
-    if (bus->set.max_pending > 0) ebi_stats_counted(&bus->store, &unused);
+    if (bus->set.max_pending > 0) ebi_figures_counted(&bus->store, &unused);
 }
 
-EBI_FN eb_result ebi_stats(eb_store *store, eb_stats *out)
+EBI_FN eb_result ebi_figures_get(eb_store *store, eb_stats *out)
 {
     eb_bus *bus = ebi_bus_of(store);
     const ebi_sub *sub;
     eb_result rc = EB_OK;
-    if (!bus || !ebi_stats_known(bus, out)) {
+    if (!bus || !ebi_figures_known(bus, out)) {
         memset(out, 0, sizeof *out);
-        rc = ebi_stats_counted(store, out);
+        rc = ebi_figures_counted(store, out);
     }
     if (rc != EB_OK) memset(out, 0, sizeof *out);
     if (rc != EB_OK || !bus) return rc;
@@ -10772,7 +10827,7 @@ EBI_FN eb_result ebi_stats(eb_store *store, eb_stats *out)
 }
 
 /* ===========================================================================
-** >>public   The functions that are declared at the top             [public]
+** >>public   The functions that are declared at the top           [public]
 ** ========================================================================
 ** Thin: check the arguments, take the lock, ask a room. Their contracts are at the declarations. */
 
@@ -10832,13 +10887,13 @@ EB_API eb_result eb_open(eb_bus **out, const eb_options *options)
         bus->store.logger = logger;
         bus->life.refs = 1;
         if (!ebi_alarms_init(bus)) rc = ebi_error(EB_ERR_NOMEM, "cannot make a condition");
-        if (rc == EB_OK) rc = ebi_bus_options(bus, options);
+        if (rc == EB_OK) rc = ebi_options_bus(bus, options);
         if (rc == EB_OK) rc = ebi_store_init(&bus->store, options, 1);
-        if (rc == EB_OK) ebi_bus_limit_payload(bus);
-        else ebi_bus_free(bus);
+        if (rc == EB_OK) ebi_options_limit(bus);
+        else ebi_life_free(bus);
     }
     if (rc == EB_OK) {
-        ebi_stats_first(bus);
+        ebi_figures_first(bus);
         *out = bus;
         return EB_OK;
     }
@@ -10863,9 +10918,9 @@ EB_API eb_result eb_start(eb_bus *bus)
     if (rc == EB_OK) rc = ebi_recover(bus);
     if (rc == EB_OK) rc = ebi_writer_run(&bus->store, ebi_subs_announce, NULL, NULL,
                                          EB_DURABLE_NORMAL);
-    if (rc == EB_OK) rc = ebi_bus_begin(bus);
+    if (rc == EB_OK) rc = ebi_life_run(bus);
     if (rc == EB_OK) {
-        ebi_stats_first(bus);
+        ebi_figures_first(bus);
         return EB_OK;
     }
     ebi_db_close(&bus->life.owner);
@@ -10881,7 +10936,7 @@ EB_API eb_result eb_shutdown(eb_bus *bus)
     eb_result rc = ebi_bus_check(bus);
     if (rc != EB_OK) return rc;
     ebi_store_lock(&bus->store);
-    if (ebi_inside(bus)) {
+    if (ebi_run_inside(bus)) {
         ebi_stop_begin(bus);
     } else {
         while (bus->life.state == EBI_STARTING) ebi_alarms_wait(bus, -1);
@@ -10899,7 +10954,7 @@ EB_API void eb_destroy(eb_bus *bus)
     if (ebi_bus_check(bus) != EB_OK) return;
     store = &bus->store;
     ebi_store_lock(store);
-    inside = ebi_inside(bus);
+    inside = ebi_run_inside(bus);
     ebi_store_unlock(store);
     eb_shutdown(bus);
     if (inside) { /* forbidden; a leak is better than freeing what this very handler stands on */
@@ -10916,7 +10971,7 @@ EB_API void eb_destroy(eb_bus *bus)
     ebi_store_lock(store);
     last = ebi_life_refer(bus, -1);
     ebi_store_unlock(store);
-    if (last) ebi_bus_free(bus);
+    if (last) ebi_life_free(bus);
 }
 
 EB_API void eb_wake(eb_bus *bus)
@@ -10940,9 +10995,10 @@ EB_API eb_result eb_pump(eb_bus *bus, int64_t budget_ms, int64_t *next_ms)
     ebi_store_lock(&bus->store);
     rc = ebi_pump_enter(bus);
     if (rc == EB_OK) {
-        rc = ebi_pump_some(bus, ebi_deadline(&bus->store, budget_ms));
+        rc = ebi_pump_some(bus, ebi_clock_deadline(&bus->store, budget_ms));
         next = ebi_pump_next(bus);
-        ebi_alarms_told(bus, next < 0 ? INT64_MAX : ebi_add(ebi_now_ms(&bus->store), next));
+        ebi_alarms_told(bus,
+                        next < 0 ? INT64_MAX : ebi_clock_add(ebi_clock_now_ms(&bus->store), next));
         if (next_ms) *next_ms = next;
         ebi_pump_leave(bus);
     }
@@ -10957,9 +11013,9 @@ EB_API eb_result eb_drain(eb_bus *bus, int64_t timeout_ms)
     if (rc != EB_OK) return rc;
     if (timeout_ms < EB_NONE) return ebi_error(EB_ERR_ARG, "timeout_ms is negative");
     ebi_store_lock(&bus->store);
-    if (ebi_inside(bus)) rc = ebi_error(EB_ERR_STATE, "not inside a handler or logger");
+    if (ebi_run_inside(bus)) rc = ebi_error(EB_ERR_STATE, "not inside a handler or logger");
     else if (bus->life.state < EBI_STARTED) rc = ebi_error(EB_ERR_STATE, "the bus is not started");
-    else rc = ebi_drain_for(bus, ebi_deadline(&bus->store, timeout_ms));
+    else rc = ebi_drain_for(bus, ebi_clock_deadline(&bus->store, timeout_ms));
     ebi_store_unlock(&bus->store);
     ebi_notice_tell(bus);
     return rc;
@@ -10994,7 +11050,7 @@ EB_API eb_result eb_publish(eb_bus *bus, const char *type, const char *payload, 
     m.type = type;
     m.payload = payload;
     ebi_store_lock(&bus->store);
-    wait = bus->life.state == EBI_STARTED && !ebi_inside(bus);
+    wait = bus->life.state == EBI_STARTED && !ebi_run_inside(bus);
     pump = wait && !bus->set.workers;
     if (pump) rc = ebi_pump_enter(bus); /* before anything is stored: a failure must mean "not" */
     ebi_store_unlock(&bus->store);
@@ -11030,15 +11086,15 @@ EB_API eb_result eb_wait(eb_bus *bus, const char *id, int64_t timeout_ms)
     }
     ebi_store_lock(&bus->store);
     pump = !bus->set.workers && bus->life.state == EBI_STARTED;
-    if (ebi_inside(bus)) rc = ebi_error(EB_ERR_STATE, "not inside a handler or logger");
+    if (ebi_run_inside(bus)) rc = ebi_error(EB_ERR_STATE, "not inside a handler or logger");
     else if (pump) rc = ebi_pump_enter(bus);
     if (rc == EB_OK) {
         ebi_waiters_add(bus, &w);
         if (bus->out.waiting.head && pump) ebi_pump_flush(bus);
         w.hit = 1; /* it may be over */
-        if (pump) bus->pump.until_us = ebi_us(ebi_deadline(&bus->store, timeout_ms));
+        if (pump) bus->pump.until_us = ebi_clock_us(ebi_clock_deadline(&bus->store, timeout_ms));
         if (pump) ebi_pump_look(bus, 1);
-        rc = ebi_wait_for(bus, &w, id, ebi_deadline(&bus->store, timeout_ms), pump, 0);
+        rc = ebi_wait_for(bus, &w, id, ebi_clock_deadline(&bus->store, timeout_ms), pump, 0);
         ebi_waiters_remove(bus, &w);
         if (pump) ebi_pump_done(bus);
     }
@@ -11061,7 +11117,7 @@ EB_API eb_result eb_subscribe(eb_bus *bus, const char *pattern, eb_handler handl
     if (rc == EB_OK && (!pattern || !ebi_text_name_len(pattern, EBI_TYPE_MAX)))
         rc = ebi_error(EB_ERR_ARG, "the pattern must be 1 to 255 bytes of UTF-8 without spaces");
     if (rc == EB_OK && !handler) rc = ebi_error(EB_ERR_ARG, "handler is NULL");
-    if (rc == EB_OK) rc = ebi_sub_options_check(options);
+    if (rc == EB_OK) rc = ebi_options_sub(options);
     if (rc == EB_OK) rc = ebi_sub_new(bus, pattern, options, &s);
     if (rc != EB_OK) return rc;
     s->handler = handler;
@@ -11088,7 +11144,7 @@ EB_API eb_result eb_unsubscribe(eb_bus *bus, const char *id)
     s = ebi_subs_find(&bus->subs, id);
     if (s) {
         ebi_subs_remove(&bus->subs, s);
-        ebi_claim_farewell(&bus->lane, s->pattern);
+        ebi_lane_farewell(&bus->lane, s->pattern);
         ebi_sub_keep(&bus->store, s);
     }
     ebi_store_unlock(&bus->store);
@@ -11147,14 +11203,14 @@ EB_API eb_result eb_extend(eb_delivery *delivery, int64_t more_ms)
     if (rc != EB_OK) return rc;
     store = &delivery->bus->store;
     ebi_store_lock(store);
-    if (run->lost || ebi_run_overdue(run, ebi_mono_us(store))) {
+    if (run->lost || ebi_run_overdue(run, ebi_clock_mono_us(store))) {
         rc = ebi_error(EB_ERR_STALE, "the handler has timed out already");
     } else if (more_ms == EB_NONE || more_ms > INT64_MAX / 1000 - run->deadline_us) {
         run->deadline_us = -1;
         delivery->deadline_ms = EB_NONE;
     } else if (run->deadline_us >= 0) {
         run->deadline_us += more_ms * 1000;
-        delivery->deadline_ms = ebi_add(delivery->deadline_ms, more_ms);
+        delivery->deadline_ms = ebi_clock_add(delivery->deadline_ms, more_ms);
     }
     ebi_store_unlock(store);
     return rc;
@@ -11169,7 +11225,7 @@ EB_API int eb_cancelled(const eb_delivery *delivery)
     bus = delivery->bus;
     ebi_store_lock(&bus->store);
     yes = run->lost || bus->life.state >= EBI_STOPPING ||
-          ebi_run_overdue(run, ebi_mono_us(&bus->store));
+          ebi_run_overdue(run, ebi_clock_mono_us(&bus->store));
     ebi_store_unlock(&bus->store);
     return yes;
 }
@@ -11221,7 +11277,7 @@ EB_API eb_result eb_get(eb_store *store, const char *id, eb_event_list *out)
     if (out) memset(out, 0, sizeof *out);
     if (rc != EB_OK) return rc;
     if (!id || !out) return ebi_error(EB_ERR_ARG, "id or out is NULL");
-    return ebi_get(store, id, out);
+    return ebi_rows_get(store, id, out);
 }
 
 EB_API eb_result eb_log_read(eb_store *store, const eb_query *query, eb_event_list *out)
@@ -11270,12 +11326,12 @@ EB_API eb_result eb_dlq_retry_all(eb_store *store, const eb_query *query, int64_
 
 EB_API eb_result eb_dlq_purge(eb_store *store, int days, int64_t *count)
 {
-    return ebi_purge(store, days, count, 0);
+    return ebi_dlq_purge(store, days, count, 0);
 }
 
 EB_API eb_result eb_dlq_purge_dead(eb_store *store, int days, int64_t *count)
 {
-    return ebi_purge(store, days, count, 1);
+    return ebi_dlq_purge(store, days, count, 1);
 }
 
 EB_API eb_result eb_dlq_move(eb_store *store, const char *id, const char *reason)
@@ -11295,7 +11351,7 @@ EB_API eb_result eb_stats_get(eb_store *store, eb_stats *out)
     if (out) memset(out, 0, sizeof *out);
     if (rc != EB_OK) return rc;
     if (!out) return ebi_error(EB_ERR_ARG, "out is NULL");
-    return ebi_stats(store, out);
+    return ebi_figures_get(store, out);
 }
 
 EB_API eb_result eb_checkpoint(eb_store *store)
