@@ -1397,6 +1397,7 @@ typedef struct ebi_text_out {
     size_t cap, len;
 } ebi_text_out;
 
+/* Appends n bytes, as far as there is room. */
 EBI_FN void ebi_text_put(ebi_text_out *out, const char *bytes, size_t n)
 {
     size_t i;
@@ -1489,6 +1490,7 @@ typedef struct ebi_json {
     const char *wrong;
 } ebi_json;
 
+/* Remembers where and why; always 0. */
 EBI_FN int ebi_json_wrong(ebi_json *j, size_t at, const char *why)
 {
     EB_ASSERT(at <= j->n);
@@ -1497,6 +1499,7 @@ EBI_FN int ebi_json_wrong(ebi_json *j, size_t at, const char *why)
     return 0;
 }
 
+/* Skips white space. */
 EBI_FN void ebi_json_space(ebi_json *j)
 {
     while (j->at < j->n && (j->s[j->at] == ' ' || j->s[j->at] == '\t' || j->s[j->at] == '\n' ||
@@ -1529,6 +1532,7 @@ EBI_FN int ebi_json_escape(ebi_json *j)
     return 1;
 }
 
+/* A string with its quotes. */
 EBI_FN int ebi_json_string(ebi_json *j)
 {
     size_t step;
@@ -1559,6 +1563,7 @@ EBI_FN int ebi_json_digits(ebi_json *j)
     return j->at > start ? 1 : ebi_json_wrong(j, j->at, "a digit is expected");
 }
 
+/* A number; a minus or a digit comes next. */
 EBI_FN int ebi_json_number(ebi_json *j)
 {
     EB_ASSERT(j->at < j->n);
@@ -1577,6 +1582,7 @@ EBI_FN int ebi_json_number(ebi_json *j)
     return 1;
 }
 
+/* A string, a number, or one of three words; not at the end of the text. */
 EBI_FN int ebi_json_scalar(ebi_json *j)
 {
     static const char *const words[] = {"true", "false", "null"};
@@ -1649,6 +1655,7 @@ EBI_FN int ebi_json_string_map(ebi_json *j)
     return ebi_json_wrong(j, j->at, "a comma or the closing bracket is expected");
 }
 
+/* To read n bytes of text; they must live as long. */
 EBI_FN void ebi_json_init(ebi_json *j, const char *text, size_t n)
 {
     j->s = (const unsigned char *)text;
@@ -1706,6 +1713,7 @@ EBI_FN void ebi_time_text(int64_t ms, char *out)
     ebi_time_digits(out + 20, 3, rest % 1000);
 }
 
+/* The number that `width` digits are. */
 EBI_FN int64_t ebi_time_number(const char *s, int width)
 {
     int64_t value = 0;
@@ -1746,6 +1754,7 @@ EBI_FN int64_t ebi_time_parse(const char *s)
 ** The permutation is a Feistel network over two halves of 31 bits: any round function gives one. */
 #define EBI_HALF UINT64_C(0x7FFFFFFF)
 
+/* One round of the network; any function of these two will do. */
 EBI_FN uint64_t ebi_id_round(uint64_t half, uint64_t key)
 {
     half = (half + key) * UINT64_C(0x9E3779B97F4A7C15);
@@ -1754,11 +1763,13 @@ EBI_FN uint64_t ebi_id_round(uint64_t half, uint64_t key)
     return (half >> 32) & EBI_HALF;
 }
 
+/* The key of a round. */
 EBI_FN uint64_t ebi_id_key(const uint64_t key[2], int round)
 {
     return key[round & 1] ^ ((uint64_t)(round + 1) * UINT64_C(0xD6E8FEB86659FD93));
 }
 
+/* 62 bits to 62 bits, one to one. */
 EBI_FN uint64_t ebi_id_permute(const uint64_t key[2], uint64_t value)
 {
     uint64_t left = (value >> 31) & EBI_HALF, right = value & EBI_HALF, next;
@@ -1772,6 +1783,7 @@ EBI_FN uint64_t ebi_id_permute(const uint64_t key[2], uint64_t value)
     return (left << 31) | right;
 }
 
+/* The way back. */
 EBI_FN uint64_t ebi_id_unpermute(const uint64_t key[2], uint64_t value)
 {
     uint64_t left = (value >> 31) & EBI_HALF, right = value & EBI_HALF, prev;
@@ -1800,6 +1812,7 @@ EBI_FN void ebi_id_format(uint64_t high, uint64_t low, eb_id *id)
     id->str[k] = 0;
 }
 
+/* An id that is no event's: of a subscription. */
 EBI_FN void ebi_id_random(eb_id *id)
 {
     uint64_t bits[2];
@@ -1807,6 +1820,7 @@ EBI_FN void ebi_id_random(eb_id *id)
     ebi_id_format(bits[0], bits[1], id);
 }
 
+/* A new id of event seq. */
 EBI_FN void ebi_id_make(const uint64_t key[2], int64_t seq, eb_id *id)
 {
     uint64_t bits;
@@ -2238,7 +2252,7 @@ enum { EBI_NOTES = 8 };
 typedef struct ebi_hooks {
     int (*take)(eb_store *store);         /* lock held, leader: what rides along? 1: something */
     eb_result (*ride)(eb_store *store);   /* leader: that, first of all in the transaction */
-    void (*over)(eb_store *store, eb_result rc); /* leader: committed, or rolled back */
+    void (*over)(eb_store *store, eb_result rc); /* leader: what was begun is committed, or undone */
     void (*rode)(eb_store *store, eb_result rc); /* lock held, leader: what became of it */
     eb_result (*renewed)(eb_store *store); /* leader: the file was opened anew; is memory right? */
     int (*started)(eb_store *store);      /* leader: whether this bus dispatches */
@@ -2323,6 +2337,14 @@ EBI_FN void ebi_store_unlock(eb_store *store)
     ebi_mutex_unlock(&store->lock);
 }
 
+/* In a forked child, where it may be held by a thread that does not exist: a new one, taken. */
+EBI_FN void ebi_store_relock(eb_store *store)
+{
+    ebi_mutex_init(&store->lock);
+    store->held = 0;
+    ebi_store_lock(store);
+}
+
 /* Waits for a signal or for us microseconds, < 0: without limit; may wake early. Lock held on entry
 ** and exit. */
 EBI_FN void ebi_store_wait(eb_store *store, ebi_cond *cond, int64_t us)
@@ -2355,11 +2377,14 @@ EBI_FN void *ebi_default_resize(void *ptr, size_t size, void *user)
     return realloc(ptr, size);
 }
 
+/* NULL: out of memory. The caller frees it with ebi_free(). */
 EBI_FN void *ebi_alloc(const eb_allocator *a, size_t size)
 {
     EB_ASSERT(size > 0);
     return a->resize(NULL, size, a->user);
 }
+
+/* NULL is fine. */
 EBI_FN void ebi_free(const eb_allocator *a, void *ptr)
 {
     if (ptr) a->resize(ptr, 0, a->user);
@@ -2387,6 +2412,8 @@ EBI_FN int64_t ebi_clock_now_ms(const eb_store *store)
 {
     return store->clock.now_ms ? store->clock.now_ms(store->clock.user) : ebi_platform_now_ms();
 }
+
+/* Monotonic time: for waits. */
 EBI_FN int64_t ebi_clock_mono_us(const eb_store *store)
 {
     return store->clock.mono_ms ? store->clock.mono_ms(store->clock.user) * 1000
@@ -2432,6 +2459,7 @@ EBI_FN void ebi_clock_wait(eb_store *store, ebi_cond *cond, int64_t us)
     ebi_store_lock(store);
 }
 
+/* The monotonic millisecond in timeout_ms from now; INT64_MAX for EB_NONE. */
 EBI_FN int64_t ebi_clock_deadline(const eb_store *store, int64_t timeout_ms)
 {
     return timeout_ms < 0 ? INT64_MAX : ebi_clock_add(ebi_clock_mono_ms(store), timeout_ms);
@@ -2448,6 +2476,7 @@ typedef struct ebi_log_line { /* written with one call, so that lines of two thr
     size_t len;
 } ebi_log_line;
 
+/* Appends one field; nothing for NULL. */
 EBI_FN void ebi_log_field(ebi_log_line *line, const char *name, const char *value)
 {
     char quoted[1400];
@@ -2502,6 +2531,8 @@ EBI_FN void ebi_log(const eb_store *store, eb_log_entry *e)
     ebi_log_speaker = outer;
     memcpy(ebi_error_text, text, sizeof text);
 }
+
+/* One entry without an event. No lock held, not by the leader. */
 EBI_FN void ebi_log_note(const eb_store *store, int level, const char *message, const char *error)
 {
     eb_log_entry e;
@@ -2661,6 +2692,8 @@ EBI_FN int ebi_db_step(sqlite3_stmt *s)
     sqlite3_reset(s);
     return rc == SQLITE_DONE || rc == SQLITE_ROW ? SQLITE_OK : rc;
 }
+
+/* Runs a statement without parameters; SQLite's result. */
 EBI_FN int ebi_db_run(eb_store *store, ebi_db *db, int index)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, db, index);
@@ -2681,6 +2714,7 @@ EBI_FN int ebi_db_number(eb_store *store, ebi_db *db, int index, int64_t *value)
     return rc == SQLITE_ROW || rc == SQLITE_DONE ? SQLITE_OK : rc;
 }
 
+/* Runs SQL that is not in the list; SQLite's result. */
 EBI_FN int ebi_db_exec(ebi_db *db, const char *sql)
 {
     return sqlite3_exec(db->handle, sql, NULL, NULL, NULL);
@@ -2759,6 +2793,7 @@ EBI_FN int64_t ebi_db_wal_bytes(ebi_db *db)
     return size;
 }
 
+/* Text of a column, NULL for NULL; valid until the next step or reset. */
 EBI_FN const char *ebi_column(sqlite3_stmt *s, int i)
 {
     return (const char *)sqlite3_column_text(s, i);
@@ -2832,6 +2867,7 @@ EBI_FN void ebi_db_match(sqlite3_context *context, int argc, sqlite3_value **arg
     sqlite3_result_int(context, pattern && type && ebi_glob(pattern, type));
 }
 
+/* Also one that was never opened, or half. */
 EBI_FN void ebi_db_close(ebi_db *db)
 {
     int i;
@@ -3358,6 +3394,7 @@ EBI_FN eb_result ebi_schema_look(eb_store *store, ebi_db *db, int64_t *version)
     return EB_OK;
 }
 
+/* Runs SQL with @ for the prefix, in the open transaction; SQLite's result. */
 EBI_FN int ebi_schema_exec(eb_store *store, ebi_db *db, const char *sql)
 {
     char text[8000];
@@ -3556,7 +3593,7 @@ EBI_FN eb_result ebi_store_prefix(eb_store *store, const char *ns)
 
 /* Time limits: 0 = the default, EB_NONE = none. Any other negative number is a mistake. */
 EBI_FN eb_result ebi_options_ms(const char *name, int64_t value, int64_t standard, int64_t none,
-                               int64_t *out)
+                                int64_t *out)
 {
     if (value < EB_NONE)
         return ebi_error(EB_ERR_ARG, "%s: %lld is negative", name, (long long)value);
@@ -3573,7 +3610,7 @@ EBI_FN eb_result ebi_store_options(eb_store *store, const eb_options *o)
     eb_result rc = ebi_store_prefix(store, o->ns);
     if (rc == EB_OK)
         rc = ebi_options_ms("options.busy_timeout_ms", o->busy_timeout_ms, 5000, 0,
-                           &store->busy_timeout_ms);
+                            &store->busy_timeout_ms);
     if (rc != EB_OK) return rc;
     if (o->vfs && !sqlite3_vfs_find(o->vfs))
         return ebi_error(EB_ERR_ARG, "options.vfs: SQLite knows no VFS named %s", o->vfs);
@@ -3714,6 +3751,7 @@ EBI_FN eb_result ebi_store_init(eb_store *store, const eb_options *o, int create
     return rc == EB_OK ? ebi_store_known(store) : rc;
 }
 
+/* Closes everything, also after ebi_store_init() has failed half way. Nobody else knows it. */
 EBI_FN void ebi_store_fini(eb_store *store)
 {
     EB_ASSERT(!store->leading && !store->queue_head && !store->held);
@@ -3801,6 +3839,22 @@ EBI_FN int ebi_commit_not_written(eb_store *store, int code)
     return store->in_memory || (file && file->pMethods &&
                                 (file->pMethods->xDeviceCharacteristics(file) &
                                  SQLITE_IOCAP_POWERSAFE_OVERWRITE) != 0);
+}
+
+/* This connection is not to be trusted any more: it is closed and opened before the next commit. By
+** the leader. */
+EBI_FN void ebi_commit_distrust(eb_store *store)
+{
+    EBI_LEADS(store);
+    store->must_reopen = 1;
+}
+
+/* Whether the file has lost its name; one system call. By the leader. */
+EBI_FN int ebi_commit_moved(eb_store *store)
+{
+    EBI_LEADS(store);
+    store->moved = ebi_db_moved(&store->writer);
+    return store->moved;
 }
 
 /* Result of a statement on the writer. */
@@ -3907,7 +3961,7 @@ EBI_FN eb_result ebi_commit_transaction(eb_store *store, ebi_req *list, int leve
     if (outcomes) rc = store->hooks->ride(store); /* first: who ended holds nobody up */
     for (r = list; r && rc == EB_OK; r = r->next) {
         EB_ASSERT(!r->once || !r->ran);
-    EB_ASSERT(r->func && r->state != EBI_REQ_DONE);
+        EB_ASSERT(r->func && r->state != EBI_REQ_DONE);
         r->ran = 1;
         ebi_req_end(r, r->func(store, r->arg));
         /* A refusal before the first write (a full queue, not found) concerns its member only; a
@@ -3960,6 +4014,13 @@ EBI_FN eb_result ebi_commit_one_by_one(eb_store *store, ebi_req *list, int *comm
 ** >>wal   The write-ahead log stays short                         [private]
 ** ========================================================================
 ** After each commit the leader looks how long the WAL has become. */
+
+/* A checkpoint has come so far that the next is due so many pages behind. By the leader. */
+EBI_FN void ebi_wal_copied_to(eb_store *store, int frames)
+{
+    EBI_LEADS(store);
+    if (frames > 0) store->wal_done = frames;
+}
 
 /* What a checkpoint came to: a WAL of which less than half could be copied is held by a reader, and
 ** not only by what was written meanwhile. No lock held. */
@@ -4056,8 +4117,9 @@ EBI_FN void ebi_wal_look(eb_store *store)
     force = pages < most / 4 ? 4 * pages : most + most / 4;
     again = force == 4 * pages || store->wal_frames < most ? pages : most / 4;
     if (store->wal_frames - store->wal_done < again) return;
-    if (store->wal_frames < force && store->hooks->copies(store)) return;
+    again = store->wal_frames < force && store->hooks->copies(store);
     store->wal_done = store->wal_frames;
+    if (again) return; /* the keeper does it */
     ebi_store_unlock(store);
     ebi_wal_checkpoint(store);
     ebi_store_lock(store);
@@ -4074,7 +4136,8 @@ EBI_FN void ebi_wal_look(eb_store *store)
 ** A member that fails makes the whole transaction roll back; the leader then gives each member a
 ** transaction of its own, so that only the guilty one fails. Members are therefore written so that
 ** they can run twice: memory changes in `after`, which runs once, under the lock, after the commit
-** and before the next leader. PRAGMA synchronous is set before BEGIN to what the most demanding
+** and before the next leader. (What little of it changes before errs on the safe side: claims that
+** are reserved, types that were passed over, a file that is to be read anew.) PRAGMA synchronous is set before BEGIN to what the most demanding
 ** member asks. The lock is never held while SQLite works. A member that cannot run twice (a claim,
 ** which takes what memory holds) says so, and begins anew if it was another's failure. */
 
@@ -4204,7 +4267,7 @@ EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
     }
     for (r = list; r; r = rest) { /* a member may be gone once the lock is */
         rest = r->next;
-    EB_ASSERT(r->state != EBI_REQ_DONE);
+        EB_ASSERT(r->state != EBI_REQ_DONE);
         if (r->after) r->after(store, r->arg, r->rc);
         r->state = EBI_REQ_DONE;
         if (r != own) ebi_cond_signal(&r->cond);
@@ -4306,6 +4369,8 @@ EBI_FN int64_t ebi_writer_until(const eb_store *store)
 {
     return ebi_clock_add(ebi_clock_mono_us(store), ebi_clock_us(store->busy_timeout_ms));
 }
+
+/* Runs func in a commit of its own or of many, and waits for it; no lock held. */
 EBI_FN eb_result ebi_writer_run(eb_store *store, eb_result (*func)(eb_store *, void *),
                                 void (*after)(eb_store *, void *, eb_result), void *arg, int level)
 {
@@ -4331,6 +4396,8 @@ EBI_FN int ebi_writer_enter_until(eb_store *store, int64_t queue_us)
     if (r.waits) ebi_cond_fini(&r.cond);
     return entered;
 }
+
+/* The same without a limit; always to be followed by ebi_writer_leave(). */
 EBI_FN void ebi_writer_enter(eb_store *store) { ebi_writer_enter_until(store, 0); }
 EBI_FN void ebi_writer_leave(eb_store *store)
 {
@@ -4352,7 +4419,7 @@ EBI_FN eb_result ebi_reader_enter(eb_store *store, ebi_db **db)
     if (!store->bus || store->in_memory) {
         ebi_writer_enter(store);
         *db = &store->writer;
-    EBI_LEADS(store);
+        EBI_LEADS(store);
         if (store->closed) return ebi_error(EB_ERR_SHUTDOWN, "the bus is closed");
         return store->must_reopen ? ebi_commit_ready(store) : EB_OK;
     }
@@ -4362,6 +4429,8 @@ EBI_FN eb_result ebi_reader_enter(eb_store *store, ebi_db **db)
     else if (!store->reader.handle) rc = ebi_db_open(store, &store->reader, 0);
     return rc;
 }
+
+/* After ebi_reader_enter(), whatever that returned. */
 EBI_FN void ebi_reader_leave(eb_store *store, ebi_db *db)
 {
     EB_ASSERT(db == &store->writer || db == &store->reader);
@@ -4376,14 +4445,29 @@ EBI_FN eb_result ebi_snapshot_enter(eb_store *store, ebi_db **db)
     int code = rc == EB_OK ? ebi_db_run(store, *db, EBI_SQL_READ) : SQLITE_OK;
     return code == SQLITE_OK ? rc : ebi_db_error(*db, code, "reading");
 }
+
+/* After ebi_snapshot_enter(), whatever that returned. */
 EBI_FN void ebi_snapshot_leave(eb_store *store, ebi_db *db)
 {
     ebi_db_rollback(store, db);
     if (db->handle && !sqlite3_get_autocommit(db->handle)) { /* no memory for it: closing ends it */
-        if (db == &store->writer) store->must_reopen = 1;
+        if (db == &store->writer) ebi_commit_distrust(store);
         else ebi_db_close(db);
     }
     ebi_reader_leave(store, db);
+}
+
+/* Closes both connections for good, though a handler that was left behind may still call: it gets
+** EB_ERR_SHUTDOWN. read_lock comes before the lead, as in ebi_depths_begin(). No lock held. */
+EBI_FN void ebi_store_shut(eb_store *store)
+{
+    ebi_mutex_lock(&store->read_lock);
+    ebi_writer_enter(store);
+    store->closed = 1;
+    ebi_db_close(&store->reader);
+    ebi_db_close(&store->writer);
+    ebi_writer_leave(store);
+    ebi_mutex_unlock(&store->read_lock);
 }
 
 /* eb_checkpoint: as much as can be copied now. No lock held. */
@@ -4400,7 +4484,7 @@ EBI_FN eb_result ebi_store_checkpoint(eb_store *store)
                                          &left, &copied);
         if (code != SQLITE_OK) rc = ebi_commit_error(store, code, "checkpoint");
         else if (copied < left) rc = ebi_error(EB_ERR_BUSY, "a reader holds part of the WAL");
-        store->wal_done = copied > 0 ? copied : store->wal_done;
+        ebi_wal_copied_to(store, copied);
     }
     ebi_writer_leave(store);
     return rc;
@@ -4488,6 +4572,8 @@ typedef struct ebi_types {
     int count, overflow; /* overflow: and others */
 } ebi_types;
 
+/* Copies text to *at, which goes on behind it; *field is the copy, NULL for NULL. Returns its
+** length. */
 EBI_FN size_t ebi_text_copy(char **at, const char **field, const char *text, size_t len)
 {
     if (!text) {
@@ -4500,6 +4586,8 @@ EBI_FN size_t ebi_text_copy(char **at, const char **field, const char *text, siz
     *at += len + 1;
     return len;
 }
+
+/* Length of text, 0 for NULL. */
 EBI_FN size_t ebi_text_size(const char *text) { return text ? strlen(text) : 0; }
 
 /* What a copy of this message takes in memory. */
@@ -4545,6 +4633,7 @@ EBI_FN void ebi_entry_drop(eb_store *store, ebi_entry *e)
     ebi_free(&store->allocator, e);
 }
 
+/* Appends e, which is in no list; the list has it from now on. */
 EBI_FN void ebi_list_push(ebi_list *list, ebi_entry *e)
 {
     EB_ASSERT((list->head == NULL) == (list->last == NULL));
@@ -4555,6 +4644,8 @@ EBI_FN void ebi_list_push(ebi_list *list, ebi_entry *e)
     list->count++;
     list->bytes += e->bytes;
 }
+
+/* The same before all others. */
 EBI_FN void ebi_list_push_front(ebi_list *list, ebi_entry *e)
 {
     EB_ASSERT((list->head == NULL) == (list->last == NULL));
@@ -4564,6 +4655,8 @@ EBI_FN void ebi_list_push_front(ebi_list *list, ebi_entry *e)
     list->count++;
     list->bytes += e->bytes;
 }
+
+/* Takes the first one out; NULL: there is none. */
 EBI_FN ebi_entry *ebi_list_pop(ebi_list *list)
 {
     ebi_entry *e = list->head;
@@ -4606,12 +4699,15 @@ EBI_FN void ebi_list_append(ebi_list *to, ebi_list *from)
     }
     memset(from, 0, sizeof *from);
 }
+
+/* Lets go of all; lock held, or nobody else knows them. */
 EBI_FN void ebi_list_free(eb_store *store, ebi_list *list)
 {
     ebi_entry *e;
     while ((e = ebi_list_pop(list)) != NULL) ebi_entry_drop(store, e);
 }
 
+/* Whether type is in the set. */
 EBI_FN int ebi_types_has(const ebi_types *set, const char *type)
 {
     int i;
@@ -4636,6 +4732,8 @@ EBI_FN int ebi_types_add(eb_store *store, ebi_types *set, const char *type)
     set->count++;
     return 1;
 }
+
+/* Forgets all. Lock held, or nobody else knows it. */
 EBI_FN void ebi_types_clear(eb_store *store, ebi_types *set)
 {
     while (set->count > 0) ebi_free(&store->allocator, set->at[--set->count]);
@@ -4707,7 +4805,7 @@ EBI_FN eb_result ebi_policy_resolve(const eb_allocator *a, const eb_retry_policy
     rc = ebi_options_ms("retry.base_delay_ms", p->base_delay_ms, out->base_ms, 0, &out->base_ms);
     if (rc == EB_OK)
         rc = ebi_options_ms("retry.max_delay_ms", p->max_delay_ms, out->max_ms, INT64_MAX,
-                           &out->max_ms);
+                            &out->max_ms);
     if (rc != EB_OK) return rc;
     if (p->multiplier != 0.0 && !(p->multiplier >= 1.0 && p->multiplier <= DBL_MAX))
         return ebi_error(EB_ERR_ARG, "retry.multiplier must be at least 1, and finite");
@@ -4777,6 +4875,7 @@ typedef struct ebi_subs {
 #define EBI_HASH_START UINT32_C(2166136261)
 #define EBI_HASH_STEP(hash, byte) (((hash) ^ (unsigned char)(byte)) * UINT32_C(16777619))
 
+/* FNV-1a. */
 EBI_FN uint32_t ebi_hash(const char *text, size_t n)
 {
     uint32_t hash = EBI_HASH_START;
@@ -4789,6 +4888,8 @@ EBI_FN ebi_sub **ebi_subs_chain(ebi_subs *subs, const ebi_sub *s)
 {
     return s->kind == EBI_SUB_GLOB ? &subs->globs : &subs->by_type[s->hash & subs->mask];
 }
+
+/* The bucket of an id. */
 EBI_FN ebi_sub **ebi_subs_chain_id(ebi_subs *subs, const char *id)
 {
     return &subs->by_id[ebi_hash(id, 36) & subs->mask];
@@ -4850,6 +4951,7 @@ EBI_FN void ebi_subs_add(ebi_subs *subs, ebi_sub *s)
     ebi_subs_index(subs, s);
 }
 
+/* Out of list and table; who has it still keeps it, see ebi_sub_release(). */
 EBI_FN void ebi_subs_remove(ebi_subs *subs, ebi_sub *s)
 {
     ebi_sub **at = ebi_subs_chain(subs, s), **id = ebi_subs_chain_id(subs, s->id.str);
@@ -4868,6 +4970,7 @@ EBI_FN void ebi_subs_remove(ebi_subs *subs, ebi_sub *s)
     s->removed = 1;
 }
 
+/* By id, any text; NULL: none. */
 EBI_FN ebi_sub *ebi_subs_find(ebi_subs *subs, const char *id)
 {
     ebi_sub *s = subs->by_id && strlen(id) == 36 ? *ebi_subs_chain_id(subs, id) : NULL;
@@ -5205,6 +5308,7 @@ struct eb_bus {
 
 static const char ebi_no_memory_error[] = "\"out of memory while recording this error\"";
 
+/* The bus around a store, NULL: it has none. */
 EBI_FN eb_bus *ebi_bus_of(eb_store *store) { return store->bus; }
 
 /* The bus is in this state now. Lock held. */
@@ -5582,6 +5686,7 @@ EBI_FN int64_t ebi_alarms_until(const eb_bus *bus)
     return end_us && end_us < until_us ? end_us : until_us;
 }
 
+/* Whether this bus dispatches; a hook. */
 EBI_FN int ebi_life_started(eb_store *store)
 {
     EBI_HELD(store);
@@ -5595,9 +5700,7 @@ EBI_FN int ebi_keeper_copies(eb_store *store)
     eb_bus *bus = ebi_bus_of(store);
     EBI_HELD(store);
     EBI_LEADS(store);
-    EB_ASSERT(store->wal_frames >= store->wal_done);
     if (!bus || !bus->crew.keeper_alive) return 0;
-    store->wal_done = store->wal_frames;
     ebi_alarms_ask(bus, EBI_ASK_CHECKPOINT);
     return 1;
 }
@@ -6525,6 +6628,7 @@ EBI_FN void ebi_outcomes_rode(eb_store *store, eb_result rc)
     if (bus->alarms.drainers) ebi_alarms_news(bus);
 }
 
+/* A member that writes nothing: the outcomes ride along with it. */
 EBI_FN eb_result ebi_outcomes_nothing(eb_store *store, void *arg)
 {
     (void)store;
@@ -6550,6 +6654,7 @@ EBI_FN eb_result ebi_outcomes_flush_with(eb_bus *bus, eb_result (*func)(eb_store
     return rc;
 }
 
+/* The same without anything else. */
 EBI_FN eb_result ebi_outcomes_flush(eb_bus *bus, int64_t until_us, int64_t queue_us)
 {
     return ebi_outcomes_flush_with(bus, ebi_outcomes_nothing, until_us, queue_us);
@@ -6613,6 +6718,7 @@ typedef struct ebi_publish {
     int64_t last_seq, first_seq, due_ms;
 } ebi_publish;
 
+/* Bytes of the payload: NULL is null. */
 EBI_FN size_t ebi_payload_len(const eb_message *m)
 {
     return !m->payload ? 4 : m->payload_len ? m->payload_len : strlen(m->payload);
@@ -6714,9 +6820,9 @@ EBI_FN void ebi_unmatched_done(eb_bus *bus, const char *id, const char *type)
 /* ===========================================================================
 ** >>births   How an event begins                                  [private]
 ** ========================================================================
-** Its rows, written by the leader in the publisher's transaction. If a worker is idle and would take
-** the event next, its row is written claimed: no second commit is needed before its handler starts.
-*/
+** Its rows, written by the leader in the publisher's transaction. If a worker is idle and would
+** take the event next, its row is written claimed: no second commit is needed before its handler
+** starts. */
 
 /* Whether a worker would take event seq next, so that it may be born claimed: one is idle, and
 ** there is room in its batch beside what others in this commit were born with (reserved); nothing
@@ -6759,8 +6865,9 @@ EBI_FN void ebi_birth_decide(eb_bus *bus, const eb_message *m, int copied, ebi_b
     b->token = b->kind == EBI_BORN_CLAIMED ? ebi_lead_token(bus) : 0;
 }
 
+/* The row in event_log; SQLite's result. */
 EBI_FN int ebi_birth_log_row(eb_store *store, const eb_message *m, const eb_id *id,
-                               const ebi_birth *b)
+                             const ebi_birth *b)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_LOG_INSERT);
     if (!s) return ebi_db_code(&store->writer);
@@ -6778,6 +6885,7 @@ EBI_FN int ebi_birth_log_row(eb_store *store, const eb_message *m, const eb_id *
     return ebi_db_step(s);
 }
 
+/* The row in deliveries; SQLite's result. */
 EBI_FN int ebi_birth_live_row(eb_store *store, const eb_message *m, const ebi_birth *b)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_LIVE_INSERT);
@@ -6810,7 +6918,7 @@ EBI_FN int ebi_birth_dead(eb_store *store, int64_t seq, const char *now)
 
 /* The copy, if there is one, knows how its event began. */
 EBI_FN void ebi_birth_copy(eb_bus *bus, ebi_entry *e, const eb_id *id, const ebi_birth *b,
-                             int64_t now_ms)
+                           int64_t now_ms)
 {
     EB_ASSERT(!e->next && (b->kind == EBI_BORN_CLAIMED) == (b->token != 0));
     e->lane = &bus->lane;
@@ -6880,6 +6988,7 @@ EBI_FN int ebi_publish_known(eb_store *store, const char *key, eb_id *id)
     return rc == SQLITE_ROW ? 1 : rc == SQLITE_DONE ? 0 : -1;
 }
 
+/* For qsort(): two pointers to text. */
 EBI_FN int ebi_publish_compare(const void *a, const void *b)
 {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
@@ -6922,6 +7031,7 @@ EBI_FN eb_result ebi_publish_refused(eb_bus *bus, const ebi_publish *p, int64_t 
     return count > 0 ? ebi_cap_check(bus, count, last_seq) : EB_OK;
 }
 
+/* Gives back what births of a first run have reserved. Takes the lock. */
 EBI_FN void ebi_publish_unreserve(eb_bus *bus, ebi_publish *p)
 {
     EBI_LEADS(&bus->store);
@@ -6987,10 +7097,8 @@ EBI_FN eb_result ebi_publish_func(eb_store *store, void *arg)
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     EBI_LEADS(store);
     EB_ASSERT(bus && p->count > 0);
-    if (store->moved || store->writer.level == EB_DURABLE_FULL) {
-        store->moved = ebi_db_moved(&store->writer);
-        if (store->moved) return ebi_error(EB_ERR_IO, "%s was moved or deleted", store->path);
-    }
+    if ((store->moved || store->writer.level == EB_DURABLE_FULL) && ebi_commit_moved(store))
+        return ebi_error(EB_ERR_IO, "%s was moved or deleted", store->path);
     if (p->reserved) ebi_publish_unreserve(bus, p); /* a second run */
     p->duplicates = p->born_live = 0;
     p->due_ms = 0;
@@ -7086,9 +7194,9 @@ EBI_FN void ebi_publish_copies(eb_bus *bus, ebi_publish *p)
     ebi_store_unlock(store);
     for (i = 0; i < p->count; i++)
         p->slots[i].entry = (int)i < count
-                            ? ebi_entry_new(store, &p->msgs[i], ebi_payload_len(&p->msgs[i]),
-                                            store->node_id, NULL)
-                            : NULL;
+                                ? ebi_entry_new(store, &p->msgs[i], ebi_payload_len(&p->msgs[i]),
+                                                store->node_id, NULL)
+                                : NULL;
 }
 
 /* What was not taken is let go. */
@@ -7200,6 +7308,7 @@ EBI_FN uint32_t ebi_key_bucket(const char *key)
     return ebi_hash(key, strlen(key)) % EBI_KEY_BUCKETS;
 }
 
+/* Where the head of a key hangs, or would. */
 EBI_FN ebi_entry **ebi_key_slot(ebi_lane *lane, const char *key)
 {
     ebi_entry **at = &lane->keys[ebi_key_bucket(key)];
@@ -7405,6 +7514,7 @@ EBI_FN void ebi_claim_time(ebi_claim *c)
     if (++c->asked % 16 == 0 && ebi_clock_mono_us(store) - c->began_us > EBI_CLAIM_US) c->late = 1;
 }
 
+/* As ebi_subs_match(). Takes the lock. */
 EBI_FN int ebi_claim_match(ebi_lane *lane, const char *type, int *attempts)
 {
     eb_bus *bus = lane->bus;
@@ -7536,7 +7646,7 @@ EBI_FN int ebi_claim_unmatched(ebi_claim *c, ebi_entry *e, int plain, int *fate)
     c->ended++;
     ebi_list_push(bus->set.on_unmatched == EB_UNMATCHED_DLQ ? &c->dead : &c->done, e);
     return bus->set.on_unmatched == EB_UNMATCHED_DLQ ? SQLITE_OK
-                                                 : ebi_end_done(store, e->seq, 0, c->now);
+                                                     : ebi_end_done(store, e->seq, 0, c->now);
 }
 
 /* An event that nobody stands before. plain: its row waits for nothing. */
@@ -7700,6 +7810,8 @@ EBI_FN int ebi_line_waiting(ebi_claim *c, int64_t seq, int *stands)
     return ebi_db_step(s);
 }
 
+/* What a row of a line means for those behind it, the rule itself: see >>keys. row: of KEY_LINE;
+** *stands: EBI_KEY_... SQLite's result. By the leader. */
 EBI_FN int ebi_line_stands(ebi_claim *c, const char *key, sqlite3_stmt *row,
                           int *stands)
 {
@@ -8159,6 +8271,8 @@ EBI_FN int ebi_turn_what(ebi_lane *lane)
     if (others && ebi_clock_mono_us(&bus->store) < w->rest_us) return EBI_CLAIM_OTHERS;
     return busy ? EBI_CLAIM_NOTHING : EBI_CLAIM_SUSPECT;
 }
+
+/* Whether there is anything to claim now. Lock held. */
 EBI_FN int ebi_turn_due(ebi_lane *lane) { return ebi_turn_what(lane) != EBI_CLAIM_NOTHING; }
 
 /* What a claim begins with. Lock held. */
@@ -8371,6 +8485,7 @@ typedef struct ebi_fences {
     ebi_fenced *at;
 } ebi_fences;
 
+/* For ebi_key_each(): one more, as long as there is room. */
 EBI_FN int ebi_fence_add(const ebi_entry *e, void *arg)
 {
     ebi_fences *claims = (ebi_fences *)arg;
@@ -8392,7 +8507,7 @@ EBI_FN void ebi_fence_list(ebi_lane *lane, ebi_fences *claims)
     claims->room = lane->claimed.count + lane->starting.count + lane->chained + bus->calls.running;
     if (claims->room > 0)
         claims->at = (ebi_fenced *)ebi_alloc(&bus->store.allocator,
-                                            (size_t)claims->room * sizeof *claims->at);
+                                             (size_t)claims->room * sizeof *claims->at);
     if (!claims->at) claims->room = 0;
     ebi_key_each(lane, ebi_fence_add, claims);
     for (run = bus->calls.first; run; run = run->next) ebi_fence_add(run->entry, claims);
@@ -8551,6 +8666,7 @@ EBI_FN int ebi_recover_row(eb_store *store, ebi_recovery *r, int64_t seq, sqlite
     return SQLITE_OK;
 }
 
+/* A number of meta; SQLite's result. */
 EBI_FN int ebi_recover_mark(eb_store *store, const char *key, int64_t value)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_META_SET);
@@ -8585,6 +8701,7 @@ EBI_FN eb_result ebi_recover_func(eb_store *store, void *arg)
     return rc == SQLITE_OK ? EB_OK : ebi_commit_error(store, rc, "recovery");
 }
 
+/* One entry for each charged event. No lock held. */
 EBI_FN void ebi_recover_say(const eb_store *store, const ebi_recovery *r)
 {
     eb_log_entry e;
@@ -8780,14 +8897,13 @@ EBI_FN int ebi_attempt_outcome(eb_bus *bus, ebi_run *run, ebi_sub *sub, eb_resul
 EBI_FN int ebi_attempt_forked(eb_bus *bus)
 {
     if (bus->store.pid == ebi_platform_pid()) return 0;
-    ebi_mutex_init(&bus->store.lock);
-    bus->store.held = 0;
-    ebi_store_lock(&bus->store);
+    ebi_store_relock(&bus->store);
     ebi_life_be(bus, EBI_FORKED);
     return 1;
 }
 
 #if EBI_EXCEPTIONS
+/* A failed attempt with this text. */
 EBI_FN eb_result ebi_attempt_thrown(ebi_run *run, const char *what)
 {
     run->outcome = EBI_OUT_RETRY;
@@ -8965,6 +9081,7 @@ EBI_FN void ebi_worker_returned(eb_bus *bus)
     if (bus->lane.claiming || bus->lane.win.parked_paused) ebi_lane_lap(&bus->lane);
 }
 
+/* A worker thread, until the bus stops or the thread is left behind. */
 EBI_FN void *ebi_worker_main(void *arg)
 {
     ebi_worker *w = (ebi_worker *)arg, **at;
@@ -9142,6 +9259,7 @@ EBI_FN void ebi_stop_release(eb_bus *bus)
     EB_ASSERT(!bus->lane.chained || bus->lane.starting.head);
 }
 
+/* Nobody dispatches any more; in the last commit. */
 EBI_FN eb_result ebi_stop_node(eb_store *store, void *arg)
 {
     int rc = ebi_db_run(store, &store->writer, EBI_SQL_NODE_CLEAR);
@@ -9214,7 +9332,7 @@ EBI_FN int ebi_clockwork_outside(eb_bus *bus, int64_t until_us)
     rc = store->writer.handle
              ? ebi_db_number(store, &store->writer, EBI_SQL_DATA_VERSION, &version)
              : SQLITE_CANTOPEN;
-    if (rc == SQLITE_OK) store->moved = ebi_db_moved(&store->writer);
+    if (rc == SQLITE_OK) ebi_commit_moved(store);
     changed = rc == SQLITE_OK && version != store->data_version;
     if (changed) {
         store->data_version = version;
@@ -9232,6 +9350,7 @@ EBI_FN int ebi_clockwork_outside(eb_bus *bus, int64_t until_us)
     return 1;
 }
 
+/* This turn is asked again at at_us at the latest. Lock held. */
 EBI_FN void ebi_clockwork_again(eb_bus *bus, int64_t at_us)
 {
     EBI_HELD(&bus->store);
@@ -9382,7 +9501,7 @@ EBI_FN void ebi_clockwork_checkpoint(eb_bus *bus)
     ebi_wal_copied(store, code, frames, copied);
     if ((code & 0xFF) != SQLITE_IOERR) return;
     ebi_writer_enter(store);
-    store->must_reopen = 1; /* what it read may not be on disk */
+    ebi_commit_distrust(store); /* what it read may not be on disk */
     ebi_writer_leave(store);
     ebi_db_error(&bus->crew.checker, code, "checkpoint");
     ebi_log_note(store, EB_LOG_ERROR, "checkpoint failed", ebi_error_text);
@@ -9482,6 +9601,22 @@ EBI_FN void *ebi_clockwork_keeper(void *arg)
 ** The same claims, attempts and outcomes, driven by whoever calls eb_pump, eb_wait, eb_drain or
 ** eb_publish; one thread at a time. */
 
+/* This thread pumps from now on. Lock held. */
+EBI_FN void ebi_pump_take(eb_bus *bus)
+{
+    EBI_HELD(&bus->store);
+    EB_ASSERT(!bus->pump.active);
+    bus->pump.active = 1;
+    bus->pump.thread = ebi_thread_self();
+}
+
+/* The caller of eb_wait or eb_drain waits no longer, nor for anybody's lock. Lock held. */
+EBI_FN void ebi_pump_until(eb_bus *bus, int64_t until_us)
+{
+    EBI_HELD(&bus->store);
+    bus->pump.until_us = until_us;
+}
+
 /* Takes the right to pump. Lock held. */
 EBI_FN eb_result ebi_pump_enter(eb_bus *bus)
 {
@@ -9493,8 +9628,7 @@ EBI_FN eb_result ebi_pump_enter(eb_bus *bus)
         (bus->pump.active && ebi_thread_same(bus->pump.thread, ebi_thread_self())))
         return ebi_error(EB_ERR_STATE, "not inside a handler or logger");
     if (bus->pump.active) return ebi_error(EB_ERR_STATE, "another thread is pumping");
-    bus->pump.active = 1;
-    bus->pump.thread = ebi_thread_self();
+    ebi_pump_take(bus);
     return EB_OK;
 }
 
@@ -9656,6 +9790,7 @@ EBI_FN eb_result ebi_wait_look(eb_bus *bus, int64_t seq, const char *id)
     return rc;
 }
 
+/* For the end of seq; not registered yet. */
 EBI_FN void ebi_waiter_init(ebi_waiter *w, int64_t seq)
 {
     memset(w, 0, sizeof *w);
@@ -9810,7 +9945,7 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
     int64_t left;
     EBI_HELD(&bus->store);
     if (pump && (rc = ebi_pump_enter(bus)) != EB_OK) return rc;
-    if (pump) bus->pump.until_us = ebi_clock_us(deadline_ms);
+    if (pump) ebi_pump_until(bus, ebi_clock_us(deadline_ms));
     if (pump) ebi_pump_look(bus, 1);
     else ebi_drain_look(bus, deadline_ms);
     ebi_alarms_drain(bus, 1);
@@ -9870,13 +10005,13 @@ EBI_FN eb_result ebi_options_bus(eb_bus *bus, const eb_options *o)
     if (o->clock.now_ms && o->workers != EB_NONE)
         return ebi_error(EB_ERR_ARG, "options.clock needs workers = EB_NONE");
     rc = ebi_options_ms("options.handler_timeout_ms", o->handler_timeout_ms, 30000, -1,
-                       &bus->set.handler_timeout_ms);
+                        &bus->set.handler_timeout_ms);
     if (rc == EB_OK)
         rc = ebi_options_ms("options.shutdown_timeout_ms", o->shutdown_timeout_ms, 30000, -1,
-                           &bus->set.shutdown_timeout_ms);
+                            &bus->set.shutdown_timeout_ms);
     if (rc == EB_OK)
         rc = ebi_options_ms("options.idle_poll_ms", o->idle_poll_ms, 1000, -1,
-                           &bus->set.idle_poll_ms);
+                            &bus->set.idle_poll_ms);
     if (rc == EB_OK)
         rc = ebi_policy_resolve(&bus->store.allocator, &o->retry, NULL, &bus->set.policy);
     if (rc != EB_OK) return rc;
@@ -9931,7 +10066,7 @@ EBI_FN eb_result ebi_sub_new(eb_bus *bus, const char *pattern, const eb_subscrib
     if (!s) return ebi_error(EB_ERR_NOMEM, "out of memory");
     memset(s, 0, sizeof *s);
     rc = ebi_options_ms("timeout_ms", o->timeout_ms, bus->set.handler_timeout_ms, -1,
-                       &s->timeout_ms);
+                        &s->timeout_ms);
     if (rc == EB_OK) rc = ebi_policy_resolve(a, &o->retry, &bus->set.policy, &s->policy);
     if (rc == EB_OK) s->pattern = ebi_strdup(a, pattern, &ok);
     if (!ok) rc = ebi_error(EB_ERR_NOMEM, "out of memory");
@@ -9945,6 +10080,7 @@ EBI_FN eb_result ebi_sub_new(eb_bus *bus, const char *pattern, const eb_subscrib
     return rc;
 }
 
+/* Its row, for information; SQLite's result. */
 EBI_FN int ebi_sub_row(eb_store *store, const ebi_sub *s)
 {
     char now[EBI_TIME_LEN + 1];
@@ -9988,6 +10124,7 @@ EBI_FN void ebi_sub_after(eb_store *store, void *arg, eb_result rc)
     if (bus->life.state == EBI_STARTED) ebi_lane_welcome(&bus->lane, s->pattern);
 }
 
+/* The same gone; arg is its id. */
 EBI_FN eb_result ebi_sub_delete(eb_store *store, void *arg)
 {
     const eb_id *id = (const eb_id *)arg;
@@ -10169,8 +10306,7 @@ EBI_FN eb_result ebi_stop_pump(eb_bus *bus)
         ebi_clock_wait(&bus->store, &bus->alarms.news, ebi_clock_us(left));
     }
     if (bus->life.state == EBI_STOPPED) return EB_OK;
-    bus->pump.active = 1;
-    bus->pump.thread = ebi_thread_self();
+    ebi_pump_take(bus);
     ebi_pump_leave(bus); /* finishes what is stopping */
     return EB_OK;
 }
@@ -10195,6 +10331,7 @@ EBI_FN void ebi_life_free(eb_bus *bus)
     ebi_free(&a, bus);
 }
 
+/* The last thread that was left behind has let go; a hook. */
 EBI_FN void ebi_life_gone(eb_store *store) { ebi_life_free(ebi_bus_of(store)); }
 
 static const ebi_hooks ebi_bus_hooks = {
@@ -10230,6 +10367,7 @@ EBI_FN eb_result ebi_rows_init(eb_store *store, eb_event_list *out)
     return EB_OK;
 }
 
+/* Everything in list, with the allocator that it carries. */
 EBI_FN void ebi_rows_free(eb_event_list *list)
 {
     eb_allocator a, *stored;
@@ -10339,6 +10477,7 @@ typedef struct ebi_filter {
     int any; /* some filter is set */
 } ebi_filter;
 
+/* Checks a query (NULL: no filter) and fills in f, whose texts are the caller's. */
 EBI_FN eb_result ebi_filter_init(eb_store *store, const eb_query *q, ebi_filter *f)
 {
     memset(f, 0, sizeof *f);
@@ -10358,6 +10497,7 @@ EBI_FN eb_result ebi_filter_init(eb_store *store, const eb_query *q, ebi_filter 
     return EB_OK;
 }
 
+/* Binds it to a statement over the log or, dead, over the dead letters. */
 EBI_FN void ebi_filter_bind(const ebi_filter *f, sqlite3_stmt *s, int dead)
 {
     int64_t after = f->q.after_seq, to = INT64_MAX;
@@ -10437,6 +10577,7 @@ EBI_FN eb_result ebi_query_run(eb_store *store, const eb_query *query, eb_event_
     return rc;
 }
 
+/* eb_get: the unnamed life of one event. */
 EBI_FN eb_result ebi_rows_get(eb_store *store, const char *id, eb_event_list *out)
 {
     ebi_db *db;
@@ -10539,6 +10680,7 @@ EBI_FN eb_result ebi_dlq_find(eb_store *store, ebi_dlq *d, int wanted)
     return ebi_error(EB_ERR_STATE, "event %s is %s", d->id, words[stand.state]);
 }
 
+/* One dead event to pending; in a transaction. */
 EBI_FN eb_result ebi_dlq_retry_func(eb_store *store, void *arg)
 {
     ebi_dlq *d = (ebi_dlq *)arg;
@@ -10551,6 +10693,7 @@ EBI_FN eb_result ebi_dlq_retry_func(eb_store *store, void *arg)
     return rc == SQLITE_OK ? EB_OK : ebi_commit_error(store, rc, "retrying a dead letter");
 }
 
+/* One live event to the dead letters; in a transaction. Whoever has claimed it loses it. */
 EBI_FN eb_result ebi_dlq_move_func(eb_store *store, void *arg)
 {
     ebi_dlq *d = (ebi_dlq *)arg;
@@ -10670,6 +10813,7 @@ EBI_FN eb_result ebi_dlq_purge_func(eb_store *store, void *arg)
     return rc == SQLITE_OK ? EB_OK : ebi_commit_error(store, rc, "purging dead letters");
 }
 
+/* eb_dlq_purge, or eb_dlq_purge_dead; no lock held. */
 EBI_FN eb_result ebi_dlq_purge(eb_store *store, int days, int64_t *count, int by_death)
 {
     ebi_dlq d;
@@ -10696,6 +10840,7 @@ EBI_FN void ebi_dlq_notice(eb_store *store)
     if (store->bus) ebi_notice_tell(store->bus);
 }
 
+/* Checks store and id; d->seq is 0 if that is no id of this file. */
 EBI_FN eb_result ebi_dlq_init(eb_store *store, const char *id, ebi_dlq *d)
 {
     eb_result rc = ebi_store_check(store);
@@ -10764,7 +10909,7 @@ EBI_FN int ebi_figures_known(eb_bus *bus, eb_stats *out)
                ebi_depths_exact(bus, &d) &&
                ebi_figures_rows(store, &store->writer, &d, out) == SQLITE_OK;
         ebi_db_rollback(store, &store->writer);
-        if (!sqlite3_get_autocommit(store->writer.handle)) store->must_reopen = 1;
+        if (!sqlite3_get_autocommit(store->writer.handle)) ebi_commit_distrust(store);
     }
     ebi_writer_leave(store);
     return done;
@@ -10801,6 +10946,7 @@ EBI_FN void ebi_figures_first(eb_bus *bus)
     if (bus->set.max_pending > 0) ebi_figures_counted(&bus->store, &unused);
 }
 
+/* eb_stats_get; no lock held. */
 EBI_FN eb_result ebi_figures_get(eb_store *store, eb_stats *out)
 {
     eb_bus *bus = ebi_bus_of(store);
@@ -10961,13 +11107,7 @@ EB_API void eb_destroy(eb_bus *bus)
         ebi_log_note(store, EB_LOG_ERROR, "eb_destroy inside a handler: only shut down", NULL);
         return;
     }
-    ebi_mutex_lock(&store->read_lock); /* which comes before the lead, see ebi_depths_begin() */
-    ebi_writer_enter(store);
-    store->closed = 1;
-    ebi_db_close(&store->reader);
-    ebi_db_close(&store->writer);
-    ebi_writer_leave(store);
-    ebi_mutex_unlock(&store->read_lock);
+    ebi_store_shut(store);
     ebi_store_lock(store);
     last = ebi_life_refer(bus, -1);
     ebi_store_unlock(store);
@@ -11092,7 +11232,7 @@ EB_API eb_result eb_wait(eb_bus *bus, const char *id, int64_t timeout_ms)
         ebi_waiters_add(bus, &w);
         if (bus->out.waiting.head && pump) ebi_pump_flush(bus);
         w.hit = 1; /* it may be over */
-        if (pump) bus->pump.until_us = ebi_clock_us(ebi_clock_deadline(&bus->store, timeout_ms));
+        if (pump) ebi_pump_until(bus, ebi_clock_us(ebi_clock_deadline(&bus->store, timeout_ms)));
         if (pump) ebi_pump_look(bus, 1);
         rc = ebi_wait_for(bus, &w, id, ebi_clock_deadline(&bus->store, timeout_ms), pump, 0);
         ebi_waiters_remove(bus, &w);
