@@ -89,7 +89,7 @@ CONTENTS
         >>writer        One connection, many callers, one commit
         >>readers       Looking without being in the way
         >>entries       Events in memory, lists of them, sets of types
-        >>policy        When a failed attempt is tried again
+        >>policy        Backoff: when a failed attempt is tried again
         >>matching      From a type to its subscriptions
         >>bus           The state of a bus, room by room
         >>state         Its small changes
@@ -2252,7 +2252,7 @@ enum { EBI_NOTES = 8 };
 typedef struct ebi_hooks {
     int (*take)(eb_store *store);         /* lock held, leader: what rides along? 1: something */
     eb_result (*ride)(eb_store *store);   /* leader: that, first of all in the transaction */
-    void (*over)(eb_store *store, eb_result rc); /* leader: what was begun is committed, or undone */
+    void (*over)(eb_store *store, eb_result rc); /* leader: what was begun is over */
     void (*rode)(eb_store *store, eb_result rc); /* lock held, leader: what became of it */
     eb_result (*renewed)(eb_store *store); /* leader: the file was opened anew; is memory right? */
     int (*started)(eb_store *store);      /* leader: whether this bus dispatches */
@@ -3176,8 +3176,9 @@ static const char *const ebi_schema_v2[] = {
     " FROM @finished AS f JOIN @event_log AS l ON l.seq=f.seq"
     " UNION ALL SELECT id,type,payload,'dlq',failed,errors,metadata,created_at,died_at,seq,"
     "failed,NULL,NULL,NULL FROM @dead_letters WHERE subscription=''",
-    /* What an operator may do with UPDATE events SET status = ... A change that lets others of its
-    ** key go on rings for one of them, by due_ms 0; the dispatcher then looks at the whole key. */
+    /* What an operator may do with UPDATE events SET status = ... The same in C: DLQ_RETRY for
+    ** dlq>pending; REVOKE, DIE and DELETE_LIVE for >dlq. A change that lets others of its key go on
+    ** rings for one of them (as KEY_RING), by due_ms 0; the dispatcher then looks at all of it. */
     "CREATE TRIGGER @events_update INSTEAD OF UPDATE ON @events BEGIN"
     " SELECT CASE WHEN new.id IS NOT old.id OR new.seq IS NOT old.seq OR new.type IS NOT old.type"
     " OR new.payload IS NOT old.payload OR new.metadata IS NOT old.metadata"
@@ -4137,9 +4138,10 @@ EBI_FN void ebi_wal_look(eb_store *store)
 ** transaction of its own, so that only the guilty one fails. Members are therefore written so that
 ** they can run twice: memory changes in `after`, which runs once, under the lock, after the commit
 ** and before the next leader. (What little of it changes before errs on the safe side: claims that
-** are reserved, types that were passed over, a file that is to be read anew.) PRAGMA synchronous is set before BEGIN to what the most demanding
-** member asks. The lock is never held while SQLite works. A member that cannot run twice (a claim,
-** which takes what memory holds) says so, and begins anew if it was another's failure. */
+** are reserved, types that were passed over, a file that is to be read anew.) PRAGMA synchronous is
+** set before BEGIN to what the most demanding member asks. The lock is never held while SQLite
+** works. A member that cannot run twice (a claim, which takes what memory holds) says so, and begins
+** anew if it was another's failure. */
 
 /* A store without a bus: nothing rides along, nobody is told. */
 EBI_FN int ebi_hooks_no(eb_store *store)
@@ -4741,7 +4743,7 @@ EBI_FN void ebi_types_clear(eb_store *store, ebi_types *set)
 }
 
 /* ===========================================================================
-** >>policy   When a failed attempt is tried again                 [private]
+** >>policy   Backoff: when a failed attempt is tried again        [private]
 ** ========================================================================
 ** Pure, but for jitter. */
 
@@ -5122,7 +5124,6 @@ typedef struct ebi_worker {
     eb_bus *bus;
     ebi_thread thread;
     ebi_run run;
-    int ended; /* under the lock: the thread is about to return */
 } ebi_worker;
 
 typedef struct ebi_waiter { /* on the stack of eb_publish, eb_wait */
@@ -5485,7 +5486,8 @@ EBI_FN ebi_cond *ebi_alarms_cond(eb_store *store)
 {
     eb_bus *bus = ebi_bus_of(store);
     EBI_HELD(store);
-    if (!bus || !bus->alarms.wake) return NULL;
+    EB_ASSERT(bus);
+    if (!bus->alarms.wake) return NULL;
     bus->alarms.wake = 0;
     return &bus->alarms.work;
 }
@@ -5700,7 +5702,8 @@ EBI_FN int ebi_keeper_copies(eb_store *store)
     eb_bus *bus = ebi_bus_of(store);
     EBI_HELD(store);
     EBI_LEADS(store);
-    if (!bus || !bus->crew.keeper_alive) return 0;
+    EB_ASSERT(bus);
+    if (!bus->crew.keeper_alive) return 0;
     ebi_alarms_ask(bus, EBI_ASK_CHECKPOINT);
     return 1;
 }
@@ -6511,8 +6514,7 @@ EBI_FN int ebi_outcomes_take(eb_store *store)
     eb_bus *bus = ebi_bus_of(store);
     EBI_HELD(store);
     EBI_LEADS(store);
-    if (!bus) return 0;
-    EB_ASSERT(!bus->out.taking.head);
+    EB_ASSERT(bus && !bus->out.taking.head);
     ebi_list_append(&bus->out.taking, &bus->out.waiting);
     return bus->out.taking.head != NULL;
 }
@@ -6571,7 +6573,8 @@ EBI_FN eb_result ebi_outcomes_ride(eb_store *store)
     char now[EBI_TIME_LEN + 1];
     int rc;
     EBI_LEADS(store);
-    if (!bus || !bus->out.taking.head) return EB_OK;
+    EB_ASSERT(bus);
+    if (!bus->out.taking.head) return EB_OK;
     ebi_time_text(ebi_clock_now_ms(store), now);
     for (e = bus->out.taking.head; e; e = e->next) {
         rc = ebi_outcome_apply(store, e, now);
@@ -6614,7 +6617,8 @@ EBI_FN void ebi_outcomes_rode(eb_store *store, eb_result rc)
     ebi_entry *e;
     EBI_HELD(store);
     EBI_LEADS(store);
-    if (!bus || !bus->out.taking.head) return;
+    EB_ASSERT(bus);
+    if (!bus->out.taking.head) return;
     bus->out.rc = rc;
     if (rc != EB_OK) {
         ebi_list_append(&bus->out.taking, &bus->out.waiting);
@@ -6715,7 +6719,7 @@ typedef struct ebi_publish {
     int duplicates;
     /* set inside the transaction, undone if it runs again */
     int reserved, born_live;
-    int64_t last_seq, first_seq, due_ms;
+    int64_t last_seq, due_ms;
 } ebi_publish;
 
 /* Bytes of the payload: NULL is null. */
@@ -6972,7 +6976,8 @@ EBI_FN int ebi_birth_store(eb_bus *bus, ebi_publish *p, size_t i, int64_t seq, i
 ** unless memory is full: then the scan reads them. event_log is only appended to, in order of seq:
 ** SQLite has one writer, so a lower seq never commits after a higher one. */
 
-/* 1 if the key is known: *id is then the first event's. -1: SQLite failed. */
+/* 1 if the key is known: *id is then the first event's. -1: SQLite failed. Inside the transaction:
+** it sees what earlier messages of the same batch, and other members, have stored. */
 EBI_FN int ebi_publish_known(eb_store *store, const char *key, eb_id *id)
 {
     sqlite3_stmt *s;
@@ -7105,7 +7110,6 @@ EBI_FN eb_result ebi_publish_func(eb_store *store, void *arg)
     result = ebi_publish_last(bus, &seq);
     if (result == EB_OK) result = ebi_publish_refused(bus, p, seq);
     if (result != EB_OK) return result;
-    p->first_seq = seq + 1;
     for (i = 0; i < p->count; i++) {
         known = ebi_publish_known(store, p->msgs[i].idempotency_key, &p->ids[i]);
         if (known > 0) {
@@ -8440,7 +8444,7 @@ EBI_FN eb_result ebi_fence_resync(eb_store *store)
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_CLAIMS);
     int rc, held, changed, owner;
     EBI_LEADS(store);
-    if (!bus) return EB_OK;
+    EB_ASSERT(bus);
     ebi_store_lock(store);
     owner = bus->life.state == EBI_STARTED || bus->life.state == EBI_STOPPING;
     ebi_store_unlock(store);
@@ -8800,7 +8804,15 @@ EBI_FN eb_result ebi_recover(eb_bus *bus)
 ** >>attempts   Running the handlers of one event                  [private]
 ** ========================================================================
 ** One attempt: the handlers that match, one after the other, until one fails. The lock is free
-** while a handler runs. Who was given up meanwhile (run->lost) has nothing to say any more. */
+** while a handler runs. Meanwhile its claim may end in three ways, and what it says then is stale:
+**
+**   lost      the run: its time was over (ebi_worker_timeout) or the bus stopped without it. The
+**             outcome was somebody else's to record; this thread only lets go.
+**   revoked   the entry: this process heard that an operator gave the event up (ebi_key_revoke).
+**             No further handler of the attempt begins.
+**   fenced    the row: its token is another or gone (EBI_SQL_FENCE, "token IS ?2"). The statement
+**             that records the outcome changes nothing. This alone would be enough; the other two
+**             save work. */
 
 /* The event as the handler sees it. */
 EBI_FN void ebi_run_show(eb_bus *bus, ebi_run *run, ebi_entry *e, int64_t now_ms)
@@ -9122,7 +9134,6 @@ EBI_FN void *ebi_worker_main(void *arg)
         if (last) bus->store.hooks->gone(&bus->store);
         return NULL;
     }
-    w->ended = 1;
     bus->crew.alive--;
     ebi_alarms_news(bus);
     ebi_keeper_wake(bus);
@@ -9940,7 +9951,7 @@ EBI_FN void ebi_drain_look(eb_bus *bus, int64_t deadline_ms)
 EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
 {
     eb_store *store = &bus->store;
-    eb_result rc = EB_OK;
+    eb_result rc = EB_OK, state;
     int pump = !bus->set.workers, late = deadline_ms <= ebi_clock_mono_ms(store);
     int64_t left;
     EBI_HELD(&bus->store);
@@ -9957,20 +9968,22 @@ EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
             ebi_outcomes_hurry(bus);
         }
         ebi_store_unlock(store);
-        rc = ebi_drain_state(bus);
+        state = ebi_drain_state(bus);
         ebi_store_lock(store);
+        rc = state;
         if (rc == EB_OK || rc == EB_ERR_STATE) break;
         if (bus->life.state != EBI_STARTED) {
             rc = ebi_error(EB_ERR_SHUTDOWN, "the bus is shutting down");
             break;
         }
-        if (rc != EB_EMPTY && (rc == EB_ERR_CORRUPT || rc == EB_ERR_SCHEMA)) break;
+        if (rc == EB_ERR_CORRUPT || rc == EB_ERR_SCHEMA) break;
         rc = ebi_alarms_hopeless(bus);
         if (rc != EB_OK) break;
         left = deadline_ms == INT64_MAX ? 1000 : deadline_ms - ebi_clock_mono_ms(store);
         if (left <= 0 &&
             (late || !pump || !(bus->lane.claimed.head || ebi_turn_due(&bus->lane)))) {
-            rc = ebi_error(EB_ERR_TIMEOUT, "there are unfinished events");
+            rc = state; /* if the file could not be read, that is why */
+            if (rc == EB_EMPTY) rc = ebi_error(EB_ERR_TIMEOUT, "there are unfinished events");
             break;
         }
         bus->pump.run.called = 0;
