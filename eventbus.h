@@ -4140,8 +4140,8 @@ EBI_FN void ebi_wal_look(eb_store *store)
 ** and before the next leader. (What little of it changes before errs on the safe side: claims that
 ** are reserved, types that were passed over, a file that is to be read anew.) PRAGMA synchronous is
 ** set before BEGIN to what the most demanding member asks. The lock is never held while SQLite
-** works. A member that cannot run twice (a claim, which takes what memory holds) says so, and begins
-** anew if it was another's failure. */
+** works. A member that cannot run twice (a claim, which takes what memory holds) says so, and
+** begins anew if it was another's failure. */
 
 /* A store without a bus: nothing rides along, nobody is told. */
 EBI_FN int ebi_hooks_no(eb_store *store)
