@@ -268,7 +268,7 @@ static int child_main(const char *role, char **arg)
 
 /* Which calls have to be EB_ERR_CORRUPT. None: all may work, or say so. SPINS: one of those that
 ** the test about spinning takes. */
-enum { ANY = 0, DISPATCH = 1, POST = 2, SEND = 4, STATS = 8, SPINS = 16 };
+enum { ANY = 0, DISPATCH = 1, POST = 2, SEND = 4, STATS = 8, SPINS = 16, LOG = 32, DEATHS = 64 };
 
 typedef struct damage {
     const char *name, *sql, *table, *row;
@@ -294,6 +294,8 @@ typedef struct damage {
     "INSERT INTO dead_letters(subscription,seq,id,type,payload,created_at,failed,died_at)"         \
     " SELECT '',seq,id,type,payload,created_at,1,created_at FROM event_log WHERE seq=4701;"        \
     "DELETE FROM deliveries WHERE seq=4701; UPDATE dead_letters SET " set
+#define KEYED(damage)                                                                              \
+    SAID("ordering_key='k'") ";" WAITS("ordering_key='k'") ";" damage
 #define LONG_TEXT "substr(hex(zeroblob(200)),1,400)"
 
 #define LEAST "(-9223372036854775807-1)"
@@ -393,6 +395,41 @@ static const damage damages[] = {
      "DELETE FROM deliveries WHERE seq=4701", "finished", "4701", ANY},
     {"finished_attempts_is_the_largest", "INSERT INTO finished VALUES(4701," MOST ",'x','y');"
      "DELETE FROM deliveries WHERE seq=4701", "finished", "4701", ANY},
+    /* was taken for something else, passed over in silence, or looked at without end */
+    {"status_is_bogus", WAITS("status='bogus'"), "deliveries", "4701", DISPATCH | SPINS},
+    {"status_is_bogus_keyed", KEYED(WAITS("status='bogus'")), "deliveries", "4701",
+     DISPATCH | SPINS},
+    {"claimed_and_due", WAITS("status='processing',token=7,due_ms=1"), "deliveries", "4701",
+     DISPATCH | SPINS},
+    {"claimed_and_due_keyed", KEYED(WAITS("status='processing',token=7,due_ms=1")), "deliveries",
+     "4701", DISPATCH | SPINS},
+    {"token_is_zero_stuck", STUCK("token=0"), "deliveries", "4701", DISPATCH},
+    {"token_is_zero_stuck_keyed", KEYED(STUCK("token=0")), "deliveries", "4701", DISPATCH},
+    {"token_is_text_stuck", STUCK("token='mine'"), "deliveries", "4701", DISPATCH},
+    {"token_is_below_zero_stuck", STUCK("token=-7"), "deliveries", "4701", DISPATCH},
+    {"claimed_to_below_zero_stuck", STUCK("failed=0") ";" META("claimed_to", "-5"), "meta",
+     "claimed_to", DISPATCH},
+    {"claimed_to_is_null_stuck", STUCK("failed=0") ";" META("claimed_to", "NULL"), "meta",
+     "claimed_to", DISPATCH},
+    {"claimed_to_is_text_stuck", STUCK("failed=0") ";" META("claimed_to", "'there'"), "meta",
+     "claimed_to", DISPATCH},
+    {"apart_is_seven", WAITS("apart=7"), "deliveries", "4701", DISPATCH | SPINS},
+    {"apart_is_seven_keyed", KEYED(WAITS("apart=7")), "deliveries", "4701", DISPATCH | SPINS},
+    {"apart_is_below_zero", WAITS("apart=-1"), "deliveries", "4701", DISPATCH},
+    {"apart_is_text", WAITS("apart='far'"), "deliveries", "4701", DISPATCH},
+    {"aside_is_the_largest", WAITS("aside=" MOST), "deliveries", "4701", DISPATCH | SPINS},
+    {"aside_is_the_largest_keyed", KEYED(WAITS("aside=" MOST)), "deliveries", "4701",
+     DISPATCH | SPINS},
+    {"keys_differ", SAID("ordering_key='k'"), "deliveries", "4701", DISPATCH | SPINS},
+    {"keys_differ_both", SAID("ordering_key='k'") ";" WAITS("ordering_key='l'"), "deliveries",
+     "4701", DISPATCH | SPINS},
+    {"keys_differ_below", WAITS("ordering_key='l'"), "deliveries", "4701", DISPATCH},
+    {"by_hand_at_seq_zero", MOVED_TO("0") "; UPDATE deliveries SET status='processing',apart=2"
+     " WHERE seq=0", "deliveries", "0", DISPATCH | SPINS},
+    /* what the inspector counts and shows */
+    {"failed_far_below_zero_shown", WAITS("failed=-100000"), "failed", "4701", LOG},
+    {"dead_failed_beyond_32_bits", DEAD("failed=9999999999"), "failed", "4701", LOG | DEATHS},
+    {"seq_floor_is_text_counted", META("seq_floor", "'high'"), "meta", "seq_floor", STATS},
 };
 enum { DAMAGES = (int)(sizeof damages / sizeof *damages) };
 
@@ -429,13 +466,15 @@ TEST value_that_cannot_be_ours_is_corrupt_and_harms_nobody(const damage *bad, co
     c = p_spawn("use", path, driver, bad->table, bad->row, NULL);
     for (round = 0; round < 2; round++) {
         int open, start, drain, post, sent, publish, stats, log, dlq, named, calls;
+        unsigned must = bad->must; /* the retry of the first round mends a dead letter */
+        if (round && (must & DEATHS)) must = ANY;
         ASSERT_EQm("the process came through", 1, p_hear(c, line, sizeof line));
         T_EQ(11, sscanf(line, "%d %d %d %d %d %d %d %d %d %d %d", &open, &start, &drain, &post,
                         &sent, &publish, &stats, &log, &dlq, &named, &calls));
         if (!(fair(open) && fair(start) && fair(drain) && fair(post) && fair(sent) &&
               fair(publish) && fair(stats) && fair(log) && fair(dlq)))
             FAILm(line);
-        if (bad->must & DISPATCH) {
+        if (must & DISPATCH) {
             if (open == EB_OK && start == EB_OK) {
                 T_EQ(EB_ERR_CORRUPT, drain);
                 T_EQ(EB_ERR_CORRUPT, publish);
@@ -445,13 +484,15 @@ TEST value_that_cannot_be_ours_is_corrupt_and_harms_nobody(const damage *bad, co
             T_EQ(0, calls);
         }
         if (open == EB_OK) {
-            if (bad->must & POST) T_EQ(EB_ERR_CORRUPT, post);
-            if (bad->must & SEND) T_EQ(EB_ERR_CORRUPT, sent);
-            if (bad->must & STATS) T_EQ(EB_ERR_CORRUPT, stats);
-        } else if (bad->must & (POST | SEND | STATS)) {
+            if (must & POST) T_EQ(EB_ERR_CORRUPT, post);
+            if (must & SEND) T_EQ(EB_ERR_CORRUPT, sent);
+            if (must & STATS) T_EQ(EB_ERR_CORRUPT, stats);
+            if (must & LOG) T_EQ(EB_ERR_CORRUPT, log);
+            if (must & DEATHS) T_EQ(EB_ERR_CORRUPT, dlq);
+        } else if (must & (POST | SEND | STATS | LOG | DEATHS)) {
             T_EQ(EB_ERR_CORRUPT, open);
         }
-        if (bad->must) ASSERTm("a message names the table and the row", named);
+        if (must) ASSERTm("a message names the table and the row", named);
     }
     P_ENDS_CLEANLY(c);
     PASS();
