@@ -9930,7 +9930,12 @@ EBI_FN eb_result ebi_drain_state(eb_bus *bus)
     ebi_reader_leave(store, db);
     if (rc != EB_OK) return rc;
     if (left) return EB_EMPTY;
-    return paused ? ebi_drain_paused(bus) : EB_OK;
+    rc = paused ? ebi_drain_paused(bus) : EB_OK;
+    if (!paused || rc != EB_OK) return rc;
+    ebi_store_lock(store); /* nobody is paused: or no longer, and a lap has begun since */
+    busy = !bus->lane.win.parked_paused || bus->lane.win.epoch != epoch;
+    ebi_store_unlock(store);
+    return busy ? EB_EMPTY : EB_OK;
 }
 
 /* What others have committed counts too: looks for it, unless the writer is not to be had in time.

@@ -960,6 +960,49 @@ TEST drain_names_the_paused_subscription_that_the_rest_waits_for(int keys)
     PASS();
 }
 
+static eb_result drained;
+
+static void *drain_it(void *bus)
+{
+    __atomic_store_n(&drained, eb_drain((eb_bus *)bus, P_LONG_MS), __ATOMIC_SEQ_CST);
+    return NULL;
+}
+
+/* The subscription goes on while eb_drain looks: then the rest is to be waited for. eb_drain stands
+** between its two looks, and nobody can claim yet. */
+TEST drain_beside_a_paused_subscription_that_goes_on_waits(void)
+{
+    eb_options o = driven(t_path("unpaused"), 0);
+    p_gate gate = {0, 0, 0};
+    pthread_t thread;
+    eb_bus *bus;
+    int i;
+    o.handler_timeout_ms = 10;
+    o.retry.max_retries = EB_NONE;
+    bus = t_run_with(&o, "hang", p_wait_at, &gate);
+    for (i = 0; i < EB_LOST_MAX + 4; i++) t_post(bus, "hang", NULL);
+    T_IS(EB_ERR_STATE, eb_drain(bus, P_LONG_MS));
+    ebi_mutex_lock(&bus->store.read_lock);
+    thread = p_go(drain_it, bus);
+    p_nap(50); /* it waits for that */
+    ebi_writer_enter(&bus->store);
+    p_set(&gate.release, 1);
+    for (i = 1; i;) {
+        ebi_store_lock(&bus->store);
+        i = bus->subs.first->paused || bus->lane.win.parked_paused;
+        ebi_store_unlock(&bus->store);
+        p_nap(1);
+    }
+    ebi_mutex_unlock(&bus->store.read_lock);
+    p_nap(50); /* it has looked */
+    ebi_writer_leave(&bus->store);
+    p_join(thread);
+    T_EQ(EB_OK, drained);
+    T_EQ(EB_LOST_MAX + 4, p_get(&gate.calls));
+    eb_destroy(bus);
+    PASS();
+}
+
 enum { DEAD_ONES = 700 }; /* eb_dlq_retry_all goes on in steps of 200 */
 
 static struct {
@@ -1140,6 +1183,7 @@ SUITE(audit)
     RUN_TESTp(drain_names_the_paused_subscription_that_the_rest_waits_for, 0);
     greatest_set_test_suffix("keys");
     RUN_TESTp(drain_names_the_paused_subscription_that_the_rest_waits_for, 1);
+    RUN_TEST(drain_beside_a_paused_subscription_that_goes_on_waits);
     RUN_TEST(retry_all_takes_each_dead_letter_once_though_it_dies_again);
     greatest_set_test_suffix("threads");
     RUN_TESTp(big_batch_on_a_started_bus_stays_within_the_memory_limit, 0, 300);
