@@ -351,9 +351,9 @@ CONFIGURATION
 FILE FORMAT
 
     An ordinary SQLite database in UTF-8 and WAL mode. While it is open, app.db-shm and app.db-wal
-    lie beside it, the WAL with up to 20 MB (90 with wal_pages = EB_NONE; more where one commit is
-    larger than that, or a reader keeps an old state). Whoever dispatches holds a lock on
-    app.db.owner, in a namespace "billing" on
+    lie beside it, the WAL with up to 20 MB, 40 under a load without pause (90 with wal_pages =
+    EB_NONE; more where one commit is larger than that, or a reader keeps an old state). Whoever
+    dispatches holds a lock on app.db.owner, in a namespace "billing" on
     app.db.owner@billing, each with a -journal beside it: leave these alone. All names in that
     namespace begin with billing_, but for `namespaces`. Times are text, 2026-11-18T05:32:10.123Z,
     except columns that end in _ms.
@@ -4036,13 +4036,13 @@ EBI_FN void ebi_wal_copied(eb_store *store, int rc, int frames, int copied)
 ** connection of its own, so that nobody waits. That alone need not be enough: SQLite begins the WAL
 ** anew only if a writer finds all of it copied, and under load it never does. So when the WAL is
 ** four times as long, the leader itself copies the little that is left. Without a keeper it is
-** always the leader. One that is under way is waited for: whoever appends faster than the keeper
-** copies would else find it busy each time, and the WAL would have no end. After the commit is
-** acknowledged; the lead is kept, the lock is not. */
-EBI_FN void ebi_wal_checkpoint(eb_store *store)
+** always the leader. If the keeper is at it, that fails; `wait`: it is waited for. Whoever appends
+** faster than the keeper copies would else find it busy each time, and the WAL would have no end.
+** After the commit is acknowledged; the lead is kept, the lock is not. */
+EBI_FN void ebi_wal_checkpoint(eb_store *store, int wait)
 {
     sqlite3 *handle = store->writer.handle;
-    int64_t until_us = ebi_clock_mono_us(store) + EBI_COPY_WAIT_US;
+    int64_t until_us = ebi_clock_mono_us(store) + (wait ? EBI_COPY_WAIT_US : 0);
     int rc, frames = 0, copied = 0;
     EBI_LEADS(store);
     for (;;) {
@@ -4098,11 +4098,12 @@ EBI_FN void ebi_wal_fill(eb_store *store)
     ebi_db_rollback(store, &store->writer);
 }
 
-/* Whether that is due, and for whom: the keeper, every so many pages, or the leader, if the WAL is
-** four times as long, with EB_NONE a quarter more. Lock held on entry and exit; by the leader. */
+/* If that is due, has the keeper do it, every so many pages, or does it: if the WAL is four times
+** as long, and at eight times by all means; with EB_NONE a quarter longer than it may be. Lock held
+** on entry and exit; by the leader. */
 EBI_FN void ebi_wal_look(eb_store *store)
 {
-    int most = EBI_WAL_MOST / store->page_bytes, pages = store->wal_pages, again, force;
+    int most = EBI_WAL_MOST / store->page_bytes, pages = store->wal_pages, again, force, wait;
     EBI_HELD(store);
     EBI_LEADS(store);
     if (store->wal_frames < store->wal_done) store->wal_done = 0; /* it began anew */
@@ -4121,8 +4122,9 @@ EBI_FN void ebi_wal_look(eb_store *store)
     again = store->wal_frames < force && store->hooks->copies(store);
     store->wal_done = store->wal_frames;
     if (again) return; /* the keeper does it */
+    wait = store->wal_frames >= (force == 4 * pages ? 2 * force : force);
     ebi_store_unlock(store);
-    ebi_wal_checkpoint(store);
+    ebi_wal_checkpoint(store, wait);
     ebi_store_lock(store);
 }
 
@@ -5108,7 +5110,8 @@ typedef struct ebi_run {
     eb_event event;
     int outcome; /* what eb_fail, eb_reject or eb_snooze asked for */
     int64_t snooze_ms;
-    int called; /* so many handlers */
+    int called;     /* so many handlers */
+    int64_t now_us; /* monotonic: when the last one returned, or the first was about to begin */
     char error[EBI_ERROR_MAX + 4];
     /* under the lock */
     struct ebi_run *next; /* in bus->calls.first */
@@ -6136,10 +6139,13 @@ EBI_FN int ebi_lane_sound(sqlite3_stmt *s, int64_t epoch)
     const char *status = ebi_column(s, EBI_LOAD_STATUS), *type = ebi_column(s, EBI_LOAD_TYPE);
     const char *key = ebi_column(s, EBI_LOAD_KEY), *wrong = NULL;
     int bad = 0;
-    ebi_column_within(s, EBI_LOAD_APART, "deliveries.apart", 0, 2, &bad);
-    ebi_column_within(s, EBI_LOAD_DUE, "deliveries.due_ms", 0, INT64_MAX, &bad);
+    if (sqlite3_column_type(s, EBI_LOAD_APART) != SQLITE_NULL)
+        ebi_column_within(s, EBI_LOAD_APART, "deliveries.apart", 0, 2, &bad);
+    if (sqlite3_column_type(s, EBI_LOAD_DUE) != SQLITE_NULL)
+        ebi_column_within(s, EBI_LOAD_DUE, "deliveries.due_ms", 0, INT64_MAX, &bad);
+    if (sqlite3_column_type(s, EBI_LOAD_TOKEN) != SQLITE_NULL)
+        ebi_column_within(s, EBI_LOAD_TOKEN, "deliveries.token of one that waits", 0, 0, &bad);
     ebi_column_within(s, EBI_LOAD_ASIDE, "deliveries.aside", 0, epoch, &bad);
-    ebi_column_within(s, EBI_LOAD_TOKEN, "deliveries.token of one that waits", 0, 0, &bad);
     if (bad) return EBI_DAMAGED;
     if (!ebi_column(s, EBI_LOAD_ID) || !type || !ebi_column(s, EBI_LOAD_PAYLOAD))
         return ebi_db_no_event(s, EBI_LOAD_ID);
@@ -8960,7 +8966,7 @@ EBI_FN int ebi_run_overdue(const ebi_run *run, int64_t now_us)
 EBI_FN int ebi_attempt_call(eb_bus *bus, ebi_run *run, ebi_sub *sub)
 {
     eb_store *store = &bus->store;
-    int64_t now_us = ebi_clock_mono_us(store), limit = sub->timeout_ms;
+    int64_t now_us = run->now_us, limit = sub->timeout_ms;
     eb_result rc;
     int outcome = EBI_OUT_NONE, late;
     EBI_HELD(&bus->store);
@@ -8983,7 +8989,8 @@ EBI_FN int ebi_attempt_call(eb_bus *bus, ebi_run *run, ebi_sub *sub)
     EBI_YIELD();
     if (ebi_attempt_forked(bus)) return EBI_OUT_NONE;
     ebi_store_lock(store);
-    late = ebi_run_overdue(run, ebi_clock_mono_us(store)); /* perhaps nobody has noticed yet */
+    run->now_us = ebi_clock_mono_us(store);
+    late = ebi_run_overdue(run, run->now_us); /* perhaps nobody has noticed yet */
     if (!run->lost) {
         run->deadline_us = -1;
         ebi_store_unlock(store);
@@ -9008,6 +9015,7 @@ EBI_FN int ebi_attempt(eb_bus *bus, ebi_run *run, ebi_entry *e)
     EB_ASSERT(!run->entry && e->refs == 1 && e->token != 0);
     EB_ASSERT(bus->life.state == EBI_STARTED && e->outcome == EBI_OUT_NONE && !e->revoked);
     ebi_calls_enter(bus, run, e);
+    run->now_us = start_us;
     ebi_lane_busy(e->lane);
     ebi_run_show(bus, run, e, ebi_clock_now_ms(&bus->store));
     while (outcome == EBI_OUT_NONE && !run->lost && !e->revoked &&
@@ -9022,7 +9030,7 @@ EBI_FN int ebi_attempt(eb_bus *bus, ebi_run *run, ebi_entry *e)
         ebi_entry_drop(&bus->store, e);
     } else {
         ebi_calls_leave(bus, run);
-        if (e->suspect) ebi_lane_rest(e->lane, ebi_clock_mono_us(&bus->store) - start_us);
+        if (e->suspect) ebi_lane_rest(e->lane, run->now_us - start_us);
         if (outcome == EBI_OUT_NONE) outcome = EBI_OUT_DONE;
         if (outcome == EBI_OUT_DONE) e->due_ms = EBI_NOT_DUE;
         if (run->called == 0) { /* the last one that matched was unsubscribed: back, untried */
@@ -9032,7 +9040,7 @@ EBI_FN int ebi_attempt(eb_bus *bus, ebi_run *run, ebi_entry *e)
         if (e->ordering_key && outcome != EBI_OUT_DONE && outcome != EBI_OUT_DEAD)
             e->alone = ebi_key_comes_back(&bus->lane, e->type);
         ebi_key_leave(&bus->lane, e, outcome == EBI_OUT_DONE || outcome == EBI_OUT_DEAD);
-        ebi_lane_adapt(e->lane, ebi_clock_mono_us(&bus->store) - start_us);
+        ebi_lane_adapt(e->lane, run->now_us - start_us);
         urgent = ebi_outcome_push(bus, e, outcome);
     }
     run->entry = NULL;

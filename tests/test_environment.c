@@ -1919,7 +1919,7 @@ SUITE(log_says)
     RUN_TEST(foreign_lock_is_said_while_it_lasts);
     RUN_TEST(foreign_lock_is_said_when_only_the_dispatcher_waits);
     RUN_TEST(thread_that_cannot_be_replaced_is_said);
-    RUN_TESTp(wal_stays_short_under_load, 0, 20 * 1000000);
+    RUN_TESTp(wal_stays_short_under_load, 0, 40 * 1000000);
     greatest_set_test_suffix("none");
     RUN_TESTp(wal_stays_short_under_load, EB_NONE, 90 * 1000000);
     greatest_set_test_suffix("pump");
