@@ -2239,13 +2239,18 @@ typedef struct ebi_req {
 enum { EBI_REQ_QUEUED, EBI_REQ_LEAD, EBI_REQ_DONE };
 
 /* What the log is to be told, by whoever next holds no lock and does not lead: a logger may
-** publish. Under store->lock. */
+** publish. */
 typedef struct ebi_note {
     int level;
     const char *message;
     char error[160];
 } ebi_note;
 enum { EBI_NOTES = 8 };
+typedef struct ebi_notes { /* under the lock */
+    ebi_note at[EBI_NOTES];
+    int count;
+    char trouble[200]; /* why the last transaction failed */
+} ebi_notes;
 
 /* What the rooms of the file ask of those of the engine, which are above them: the bus's, or of a
 ** store without one ebi_hooks_alone. "Leader" is the thread that commits, see >>writer. */
@@ -2262,6 +2267,53 @@ typedef struct ebi_hooks {
     void (*gone)(eb_store *store);        /* no lock held: nobody refers to it any more */
 } ebi_hooks;
 
+typedef struct ebi_place { /* where the file is; immutable after open */
+    char *path, *vfs;
+    char *file; /* path as SQLite made it absolute; NULL: in memory */
+    char prefix[36];
+    char ns[34];
+    int in_memory;
+    int frozen;    /* the file cannot be written, and nobody had it open: see >>store */
+    int wal_pages; /* see eb_options */
+    int page_bytes;
+} ebi_place;
+
+typedef struct ebi_who { /* immutable after open */
+    int64_t pid;
+    char *node_id, *node_name;
+    const char *node; /* what the log calls us: node_name or node_id */
+} ebi_who;
+
+typedef struct ebi_queue { /* for a commit, see >>writer; under the lock */
+    ebi_req *head, *tail;
+    int leading;          /* somebody uses `writer` */
+    ebi_thread_id leader; /* set by whoever gets it */
+    int crowd;            /* so many commits more are expected to be shared */
+    int64_t commits;
+} ebi_queue;
+
+typedef struct ebi_foreign { /* somebody else's lock on the file; under the lock */
+    int said;         /* it is told to the log; until we get it */
+    int64_t since_us; /* it is there since; 0: it is not */
+} ebi_foreign;
+
+typedef struct ebi_trust { /* what of file and connection is in doubt; whoever leads */
+    int must_reopen;     /* a commit's fsync failed: this connection is not to be trusted */
+    int must_checkpoint; /* and until a TRUNCATE checkpoint succeeds, nothing is durable */
+    int must_resync;     /* and then memory and file are compared */
+    int old_wal;         /* a store found one that it did not have to look at, until it writes */
+    int moved;           /* the file has lost its name, when we last looked */
+    int64_t data_version, cookie; /* by both: has somebody else written, was the file replaced? */
+} ebi_trust;
+
+typedef struct ebi_wal { /* see >>wal; whoever leads, said and held under the lock */
+    int filled;
+    int frames; /* in it, by the last commit of ours */
+    int done;   /* of these, seen by the last checkpoint */
+    int said;   /* one that cannot be copied is told to the log */
+    int held;   /* the last checkpoint found somebody who reads an old state of it */
+} ebi_wal;
+
 struct eb_store {
     /* immutable after open */
     eb_bus *bus; /* whose own store this is, or NULL */
@@ -2269,50 +2321,29 @@ struct eb_store {
     eb_allocator allocator;
     eb_logger logger;
     eb_clock clock; /* now_ms NULL: the system's */
-    int64_t pid, busy_timeout_ms;
-    int durability, in_memory;
-    char *path, *vfs, *node_id, *node_name;
-    char *file; /* path as SQLite made it absolute; NULL: in memory */
-    char prefix[36];
-    char ns[34];
-    const char *node; /* what the log calls us: node_name or node_id */
-    int wal_pages;    /* see eb_options */
-    int page_bytes;
-    int frozen;       /* the file cannot be written, and nobody had it open: see >>store */
-    ebi_db old_owner; /* a side file that whoever migrated the file holds until it closes */
-    int locks; /* of lock and read_lock, how many could be made */
-    /* under lock */
+    int64_t busy_timeout_ms;
+    int durability;
+    ebi_place place;
+    ebi_who who;
+    /* under the lock: the one of a store and of the bus around it */
     ebi_mutex lock;
     int held; /* by holder: see EBI_HELD */
     ebi_thread_id holder;
-    ebi_req *queue_head, *queue_tail;
-    int leading; /* somebody uses `writer` */
-    ebi_thread_id leader; /* set by whoever gets it */
-    int crowd;   /* so many commits more are expected to be shared: see ebi_writer_lead() */
-    int closed;  /* the bus was destroyed; a handler left behind may still call. Also read_lock */
-    int64_t commits;
+    int locks;  /* of lock and read_lock, how many could be made */
+    int closed; /* the bus was destroyed; a handler left behind may still call. Also read_lock */
     uint64_t id_key[2]; /* written by the leader only, who may read it without */
-    ebi_note notes[EBI_NOTES];
-    int note_count;
-    char trouble[200]; /* why the last transaction failed */
-    int lock_said; /* somebody else's lock is told to the log; until we get it */
-    int64_t locked_since_us; /* it is there since; 0: it is not */
-    int wal_said;  /* a WAL that cannot be copied is */
-    int wal_held;  /* the last checkpoint found somebody who reads an old state of it */
+    ebi_queue queue;
+    ebi_notes notes;
+    ebi_foreign foreign;
     /* whoever leads */
     ebi_db writer;
-    int must_reopen;       /* a commit's fsync failed: this connection is not to be trusted */
-    int must_checkpoint;   /* and until a TRUNCATE checkpoint succeeds, nothing is durable */
-    int must_resync;       /* and then memory and file are compared */
-    int old_wal;           /* a store found one that it did not have to look at, until it writes */
-    int moved;             /* the file has lost its name, when we last looked */
-    int64_t data_version, cookie; /* by both: has somebody else written, was the file replaced? */
-    int wal_filled;     /* see ebi_wal_fill() */
-    int wal_frames;     /* in the WAL, by the last commit of ours */
-    int wal_done;       /* of these, seen by the last checkpoint; also under lock */
+    ebi_trust trust;
+    ebi_wal wal;
     /* under read_lock; a second connection, so that looking never holds up publishing */
     ebi_mutex read_lock;
     ebi_db reader;
+    /* whoever opens and closes: a side file that whoever migrated the file holds until it closes */
+    ebi_db old_owner;
 };
 
 /* ===========================================================================
@@ -2360,7 +2391,7 @@ EBI_FN void ebi_store_wait(eb_store *store, ebi_cond *cond, int64_t us)
 #define EBI_HELD(store)                                                                            \
     EB_ASSERT((store)->held && ebi_thread_same((store)->holder, ebi_thread_self()))
 #define EBI_LEADS(store)                                                                           \
-    EB_ASSERT((store)->leading && ebi_thread_same((store)->leader, ebi_thread_self()))
+    EB_ASSERT((store)->queue.leading && ebi_thread_same((store)->queue.leader, ebi_thread_self()))
 
 /* ===========================================================================
 ** >>memory   One allocator                                        [private]
@@ -2515,32 +2546,43 @@ EBI_FN void ebi_log_default(const eb_log_entry *e, void *user)
 /* The store that speaks on this thread right now: its logger may publish, but must not wait. */
 static EBI_THREAD_LOCAL const eb_store *ebi_log_speaker;
 
-/* Called without any lock held, and not by the leader: a logger may call back into the bus. */
-EBI_FN void ebi_log(const eb_store *store, eb_log_entry *e)
+/* An entry without an event. */
+EBI_FN void ebi_log_init(eb_log_entry *e, int level, const char *message, const char *error)
+{
+    memset(e, 0, sizeof *e);
+    e->level = level;
+    e->message = message;
+    e->error = error;
+    e->next_delay_ms = -1;
+}
+
+/* Called without any lock held, and not by the leader: a logger may call back into the bus. speaker
+** is the store that it is of, NULL: there is none yet. */
+EBI_FN void ebi_log_to(const eb_logger *logger, eb_log_entry *e, const eb_store *speaker)
 {
     const eb_store *outer = ebi_log_speaker;
     char text[sizeof ebi_error_text]; /* of the call that speaks: a call of the logger's may fail */
-    EB_ASSERT(e->message && store->logger.func);
     memcpy(text, ebi_error_text, sizeof text);
     if (e->error == ebi_error_text) e->error = text;
-    e->time_ms = ebi_clock_now_ms(store);
-    e->ns = store->ns[0] ? store->ns : NULL;
-    e->node = store->node;
-    ebi_log_speaker = store;
-    store->logger.func(e, store->logger.user);
+    EB_ASSERT(e->message && logger->func);
+    ebi_log_speaker = speaker;
+    logger->func(e, logger->user);
     ebi_log_speaker = outer;
     memcpy(ebi_error_text, text, sizeof text);
+}
+EBI_FN void ebi_log(const eb_store *store, eb_log_entry *e)
+{
+    e->time_ms = ebi_clock_now_ms(store);
+    e->ns = store->place.ns[0] ? store->place.ns : NULL;
+    e->node = store->who.node;
+    ebi_log_to(&store->logger, e, store);
 }
 
 /* One entry without an event. No lock held, not by the leader. */
 EBI_FN void ebi_log_note(const eb_store *store, int level, const char *message, const char *error)
 {
     eb_log_entry e;
-    memset(&e, 0, sizeof e);
-    e.level = level;
-    e.message = message;
-    e.error = error;
-    e.next_delay_ms = -1;
+    ebi_log_init(&e, level, message, error);
     ebi_log(store, &e);
 }
 
@@ -2550,10 +2592,10 @@ EBI_FN void ebi_log_later(eb_store *store, int level, const char *message, const
 EBI_FN void ebi_log_later(eb_store *store, int level, const char *message, const char *fmt, ...)
 {
     va_list args;
-    ebi_note *note = &store->notes[store->note_count];
+    ebi_note *note = &store->notes.at[store->notes.count];
     EBI_HELD(store);
-    if (store->note_count == EBI_NOTES) return;
-    store->note_count++;
+    if (store->notes.count == EBI_NOTES) return;
+    store->notes.count++;
     note->level = level;
     note->message = message;
     va_start(args, fmt);
@@ -2568,9 +2610,9 @@ EBI_FN void ebi_log_flush(eb_store *store)
     ebi_note notes[EBI_NOTES];
     int i, n;
     ebi_store_lock(store);
-    n = store->note_count;
-    if (n > 0) memcpy(notes, store->notes, sizeof notes);
-    store->note_count = 0;
+    n = store->notes.count;
+    if (n > 0) memcpy(notes, store->notes.at, sizeof notes);
+    store->notes.count = 0;
     ebi_store_unlock(store);
     for (i = 0; i < n; i++) ebi_log_note(store, notes[i].level, notes[i].message, notes[i].error);
 }
@@ -2610,7 +2652,7 @@ EBI_FN eb_result ebi_db_error(const ebi_db *db, int rc, const char *what)
     int its = rc != EBI_DAMAGED && db->handle && ((sqlite3_errcode(db->handle) ^ rc) & 0xFF) == 0;
     EB_ASSERT(db->store);
     if (rc == EBI_DAMAGED) return result;
-    return ebi_error(result, "%s: %s: %s (SQLite %d)", db->store->path, what,
+    return ebi_error(result, "%s: %s: %s (SQLite %d)", db->store->place.path, what,
                      its ? sqlite3_errmsg(db->handle) : sqlite3_errstr(rc), rc);
 }
 
@@ -2648,7 +2690,7 @@ EBI_FN sqlite3_stmt *ebi_db_stmt(eb_store *store, ebi_db *db, int index)
     char sql[2600];
     EB_ASSERT(index >= 0 && index < EBI_SQL_COUNT);
     if (!db->stmts[index] && db->handle) {
-        ebi_sql_expand(ebi_sql_text[index], store->prefix, sql, sizeof sql);
+        ebi_sql_expand(ebi_sql_text[index], store->place.prefix, sql, sizeof sql);
         sqlite3_prepare_v3(db->handle, sql, -1, SQLITE_PREPARE_PERSISTENT, &db->stmts[index], NULL);
     }
     return db->stmts[index];
@@ -2828,13 +2870,13 @@ EBI_FN void ebi_db_locked(eb_store *store, int64_t now_us)
 {
     int64_t waited_us;
     ebi_store_lock(store);
-    if (!store->locked_since_us) store->locked_since_us = now_us;
-    waited_us = now_us - store->locked_since_us;
-    if (!store->lock_said && waited_us > EBI_LOCK_SAID_US) {
-        store->lock_said = 1;
+    if (!store->foreign.since_us) store->foreign.since_us = now_us;
+    waited_us = now_us - store->foreign.since_us;
+    if (!store->foreign.said && waited_us > EBI_LOCK_SAID_US) {
+        store->foreign.said = 1;
         ebi_log_later(store, EB_LOG_WARN, "the database is locked by somebody else",
                       "%s: for %lld ms now; another process, or an open transaction of your own",
-                      store->path, (long long)(waited_us / 1000));
+                      store->place.path, (long long)(waited_us / 1000));
     }
     ebi_store_unlock(store);
 }
@@ -2887,22 +2929,24 @@ EBI_FN int ebi_db_connect(eb_store *store, ebi_db *db, int flags)
     const char *at;
     char *uri, *out;
     int rc;
-    EB_ASSERT(!store->frozen || (store->file && !store->in_memory));
+    EB_ASSERT(!store->place.frozen || (store->place.file && !store->place.in_memory));
     flags |= SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX;
-    if (!store->frozen) /* the place may not be found by a relative path later */
-        return sqlite3_open_v2(store->file && strncmp(store->path, "file:", 5) != 0 ? store->file
-                                                                                    : store->path,
-                               &db->handle, flags, store->vfs);
-    uri = out = (char *)ebi_alloc(&store->allocator, 5 + 3 * strlen(store->file) + sizeof tail);
+    if (!store->place.frozen) /* the place may not be found by a relative path later */
+        return sqlite3_open_v2(store->place.file && strncmp(store->place.path, "file:", 5) != 0
+                                   ? store->place.file
+                                   : store->place.path,
+                               &db->handle, flags, store->place.vfs);
+    uri = out =
+        (char *)ebi_alloc(&store->allocator, 5 + 3 * strlen(store->place.file) + sizeof tail);
     if (!uri) return SQLITE_NOMEM;
     memcpy(out, "file:", 5);
     out += 5;
-    for (at = store->file; *at; at++) {
+    for (at = store->place.file; *at; at++) {
         if (strchr("%?#", *at)) out += snprintf(out, 4, "%%%02X", (unsigned)(unsigned char)*at);
         else *out++ = *at;
     }
     memcpy(out, tail, sizeof tail);
-    rc = sqlite3_open_v2(uri, &db->handle, flags | SQLITE_OPEN_URI, store->vfs);
+    rc = sqlite3_open_v2(uri, &db->handle, flags | SQLITE_OPEN_URI, store->place.vfs);
     ebi_free(&store->allocator, uri);
     return rc;
 }
@@ -2932,7 +2976,7 @@ EBI_FN eb_result ebi_db_open(eb_store *store, ebi_db *db, int flags)
         if (rc != SQLITE_OK) result = ebi_db_error(db, rc, "eb_match");
     }
     if (result == EB_OK) result = ebi_db_pragma(db, "cell_size_check", "1", "1");
-    if (result == EB_OK && !store->in_memory) /* the host's default may be another */
+    if (result == EB_OK && !store->place.in_memory) /* the host's default may be another */
         result = ebi_db_pragma(db, "locking_mode", "NORMAL", "normal");
     if (result == EB_OK && (!ebi_db_stmt(store, db, EBI_SQL_BEGIN) ||
                             !ebi_db_stmt(store, db, EBI_SQL_COMMIT) ||
@@ -2949,7 +2993,7 @@ EBI_FN int ebi_wal_hook(void *arg, sqlite3 *handle, const char *name, int frames
     eb_store *store = (eb_store *)arg;
     (void)handle;
     (void)name;
-    store->wal_frames = frames;
+    store->wal.frames = frames;
     return SQLITE_OK;
 }
 
@@ -2959,7 +3003,7 @@ EBI_FN eb_result ebi_db_wal(eb_store *store, ebi_db *db)
 {
     int64_t start = ebi_clock_mono_ms(store);
     eb_result rc;
-    if (store->in_memory) return EB_OK;
+    if (store->place.in_memory) return EB_OK;
     EB_ASSERT(sqlite3_get_autocommit(db->handle));
     for (;;) {
         rc = ebi_db_pragma(db, "journal_mode", "WAL", "wal");
@@ -2978,7 +3022,7 @@ EBI_FN eb_result ebi_db_wal(eb_store *store, ebi_db *db)
 */
 EBI_FN int ebi_db_native(const eb_store *store)
 {
-    const sqlite3_vfs *vfs = sqlite3_vfs_find(store->vfs);
+    const sqlite3_vfs *vfs = sqlite3_vfs_find(store->place.vfs);
     const sqlite3_vfs *native = sqlite3_vfs_find(EBI_WIN32 ? "win32" : "unix");
     return vfs && native && vfs->xFullPathname == native->xFullPathname;
 }
@@ -3011,22 +3055,25 @@ EBI_FN eb_result ebi_owner_lock(eb_store *store, ebi_db *side, int as_in_0_1)
     int rc = SQLITE_OK;
     eb_result result;
     EB_ASSERT(!side->handle);
-    if (!store->file || !store->file[0]) return EB_OK;
+    if (!store->place.file || !store->place.file[0]) return EB_OK;
     side->store = store;
-    n = strlen(store->file) + sizeof store->ns + 16;
+    n = strlen(store->place.file) + sizeof store->place.ns + 16;
     path = (char *)ebi_alloc(&store->allocator, n);
     if (!path) return ebi_error(EB_ERR_NOMEM, "out of memory");
-    if (as_in_0_1 && store->ns[0]) snprintf(path, n, "%s-%s.owner", store->file, store->ns);
-    else snprintf(path, n, "%s.owner%s%s", store->file, store->ns[0] ? "@" : "", store->ns);
+    if (as_in_0_1 && store->place.ns[0])
+        snprintf(path, n, "%s-%s.owner", store->place.file, store->place.ns);
+    else
+        snprintf(path, n, "%s.owner%s%s", store->place.file, store->place.ns[0] ? "@" : "",
+                 store->place.ns);
     result = ebi_db_prepare(store, path, 1);
     if (result == EB_OK)
         rc = sqlite3_open_v2(path, &side->handle,
                              SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
-                             store->vfs);
+                             store->place.vfs);
     if (result == EB_OK && rc == SQLITE_OK) rc = ebi_db_exec(side, "BEGIN IMMEDIATE");
     ebi_free(&store->allocator, path);
     if (result == EB_OK && (rc & 0xFF) == SQLITE_BUSY)
-        result = ebi_error(EB_ERR_OWNED, "%s: another bus dispatches it", store->path);
+        result = ebi_error(EB_ERR_OWNED, "%s: another bus dispatches it", store->place.path);
     else if (result == EB_OK && rc != SQLITE_OK)
         result = ebi_db_error(side, rc, "taking ownership");
     if (result != EB_OK) ebi_db_close(side);
@@ -3297,7 +3344,7 @@ EBI_FN eb_result ebi_schema_find(eb_store *store, ebi_db *db, uint32_t *found, c
     *found = 0;
     *wrong = NULL;
     for (i = 0; i < EBI_SCHEMA_NAMES && rc == SQLITE_OK; i++) {
-        snprintf(name, sizeof name, "%s%s", store->prefix, ebi_schema_names[i].name);
+        snprintf(name, sizeof name, "%s%s", store->place.prefix, ebi_schema_names[i].name);
         ebi_bind_text(s, 1, name);
         rc = sqlite3_step(s);
         if (rc == SQLITE_ROW) {
@@ -3339,7 +3386,7 @@ EBI_FN eb_result ebi_schema_encoding(ebi_db *db)
         result = ebi_db_error(db, rc == SQLITE_DONE ? SQLITE_ERROR : rc, "reading");
     else if (strcmp(name, "UTF-8") != 0)
         result = ebi_error(EB_ERR_SCHEMA, "%s: the database is in %s, an event bus needs UTF-8",
-                           db->store->path, name);
+                           db->store->place.path, name);
     sqlite3_finalize(s);
     return result;
 }
@@ -3361,7 +3408,8 @@ EBI_FN eb_result ebi_schema_registry(ebi_db *db)
     sqlite3_finalize(s);
     if (rc == SQLITE_OK) return EB_OK;
     if ((rc & 0xFF) != SQLITE_ERROR) return ebi_db_error(db, rc, "reading");
-    return ebi_error(EB_ERR_SCHEMA, "%s: the table namespaces is somebody else's", db->store->path);
+    return ebi_error(EB_ERR_SCHEMA, "%s: the table namespaces is somebody else's",
+                     db->store->place.path);
 }
 
 /* The version of the file's schema: 0 = none of it is there. EB_ERR_SCHEMA: not ours, or newer. */
@@ -3382,16 +3430,17 @@ EBI_FN eb_result ebi_schema_look(eb_store *store, ebi_db *db, int64_t *version)
     if (rc != SQLITE_OK || *version < 1)
         return ebi_error(EB_ERR_SCHEMA,
                          "%s: a table, index or view named like ours (%smeta, %sevents, ...) is "
-                         "somebody else's", store->path, store->prefix, store->prefix);
+                         "somebody else's",
+                         store->place.path, store->place.prefix, store->place.prefix);
     if (*version > EBI_SCHEMA_LATEST)
         return ebi_error(EB_ERR_SCHEMA, "%s: schema version %lld, this eventbus.h knows %d",
-                         store->path, (long long)*version, EBI_SCHEMA_LATEST);
+                         store->place.path, (long long)*version, EBI_SCHEMA_LATEST);
     if (wrong)
-        return ebi_error(EB_ERR_SCHEMA, "%s: %s%s is not what it was made as", store->path,
-                         store->prefix, wrong);
+        return ebi_error(EB_ERR_SCHEMA, "%s: %s%s is not what it was made as", store->place.path,
+                         store->place.prefix, wrong);
     if ((found & ebi_schema_expected(*version)) != ebi_schema_expected(*version))
         return ebi_error(EB_ERR_SCHEMA, "%s: a table, index, view or trigger of ours is missing",
-                         store->path);
+                         store->place.path);
     return EB_OK;
 }
 
@@ -3400,7 +3449,7 @@ EBI_FN int ebi_schema_exec(eb_store *store, ebi_db *db, const char *sql)
 {
     char text[8000];
     EB_ASSERT(!sqlite3_get_autocommit(db->handle));
-    ebi_sql_expand(sql, store->prefix, text, sizeof text);
+    ebi_sql_expand(sql, store->place.prefix, text, sizeof text);
     return ebi_db_exec(db, text);
 }
 
@@ -3422,7 +3471,8 @@ EBI_FN int ebi_schema_seed(eb_store *store, ebi_db *db)
                              " created_at TEXT NOT NULL, metadata TEXT)");
     if (rc != SQLITE_OK) return rc;
     snprintf(sql, sizeof sql, "INSERT OR IGNORE INTO namespaces(ns,created_at) VALUES('%.*s','%s')",
-             store->prefix[0] ? (int)strlen(store->prefix) - 1 : 0, store->prefix, when);
+             store->place.prefix[0] ? (int)strlen(store->place.prefix) - 1 : 0, store->place.prefix,
+             when);
     return ebi_db_exec(db, sql);
 }
 
@@ -3479,8 +3529,8 @@ EBI_FN eb_result ebi_schema_whole(eb_store *store, ebi_db *db)
         if (file->pMethods->xFileSize(file, &size) != SQLITE_OK || size % page == 0) return EB_OK;
         ebi_clock_sleep_ms(store, 5);
     }
-    return ebi_error(EB_ERR_CORRUPT, "%s: %lld bytes are not whole pages: cut off?", store->path,
-                     (long long)size);
+    return ebi_error(EB_ERR_CORRUPT, "%s: %lld bytes are not whole pages: cut off?",
+                     store->place.path, (long long)size);
 }
 
 /* A WAL that somebody left behind may be in the kernel's cache only: its fsync may have failed. It
@@ -3523,13 +3573,13 @@ EBI_FN eb_result ebi_schema_migrate(eb_store *store, ebi_db *db, int64_t version
     while ((rc = ebi_owner_lock(store, &store->old_owner, version == 1)) == EB_ERR_OWNED) {
         if (ebi_clock_mono_us(store) >= until_us)
             return ebi_error(EB_ERR_OWNED, "%s: schema version %lld is to be brought forward, but "
-                             "another bus dispatches it", store->path, (long long)version);
+                             "another bus dispatches it", store->place.path, (long long)version);
         ebi_clock_sleep_ms(store, 5);
         seen = ebi_schema_see(store, db, &version);
         if (seen != EB_OK || version == EBI_SCHEMA_LATEST) return seen;
     }
     if (rc == EB_OK) rc = ebi_schema_write(store, db);
-    if (rc != EB_OK || version != 1 || !store->ns[0]) ebi_db_close(&store->old_owner);
+    if (rc != EB_OK || version != 1 || !store->place.ns[0]) ebi_db_close(&store->old_owner);
     return rc;
 }
 
@@ -3540,18 +3590,18 @@ EBI_FN eb_result ebi_schema_open(eb_store *store, ebi_db *db, int create)
     int64_t version = 0, key[2] = {0, 0};
     int code, old = 0;
     eb_result rc = ebi_schema_see(store, db, &version);
-    if (rc == EB_OK && !store->in_memory) rc = ebi_schema_whole(store, db);
+    if (rc == EB_OK && !store->place.in_memory) rc = ebi_schema_whole(store, db);
     if (rc == EB_OK && version == 0 && !create)
-        rc = ebi_error(EB_ERR_SCHEMA, "%s: there is no event bus in this file", store->path);
+        rc = ebi_error(EB_ERR_SCHEMA, "%s: there is no event bus in this file", store->place.path);
     if (rc == EB_OK) old = version > 0 && version < EBI_SCHEMA_LATEST;
     if (rc != EB_OK) /* leave a refused file exactly as it was */
         sqlite3_db_config(db->handle, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
-    if (rc == EB_OK && !store->frozen) rc = ebi_db_wal(store, db);
+    if (rc == EB_OK && !store->place.frozen) rc = ebi_db_wal(store, db);
     if (rc == EB_OK) rc = ebi_db_level(db, store->durability);
-    store->old_wal = !store->in_memory && !store->frozen;
-    if (rc == EB_OK && store->old_wal && (create || old)) {
+    store->trust.old_wal = !store->place.in_memory && !store->place.frozen;
+    if (rc == EB_OK && store->trust.old_wal && (create || old)) {
         rc = ebi_schema_old_wal(db);
-        store->old_wal = 0;
+        store->trust.old_wal = 0;
     }
     if (rc == EB_OK && old) rc = ebi_schema_migrate(store, db, version);
     else if (rc == EB_OK && version == 0) rc = ebi_schema_write(store, db);
@@ -3581,14 +3631,14 @@ EBI_FN eb_result ebi_store_prefix(eb_store *store, const char *ns)
         if (c >= 'A' && c <= 'Z') c = (char)(c - 'A' + 'a');
         if (!((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-'))
             return ebi_error(EB_ERR_ARG, "options.ns may have A-Z a-z 0-9 _ - only");
-        store->prefix[i] = c;
+        store->place.prefix[i] = c;
     }
-    if (n >= 6 && memcmp(store->prefix, "sqlite", 6) == 0)
+    if (n >= 6 && memcmp(store->place.prefix, "sqlite", 6) == 0)
         return ebi_error(EB_ERR_ARG, "options.ns must not begin with sqlite");
-    memcpy(store->ns, store->prefix, n);
-    store->ns[n] = 0;
-    if (n > 0) store->prefix[n++] = '_';
-    store->prefix[n] = 0;
+    memcpy(store->place.ns, store->place.prefix, n);
+    store->place.ns[n] = 0;
+    if (n > 0) store->place.prefix[n++] = '_';
+    store->place.prefix[n] = 0;
     return EB_OK;
 }
 
@@ -3617,12 +3667,12 @@ EBI_FN eb_result ebi_store_options(eb_store *store, const eb_options *o)
         return ebi_error(EB_ERR_ARG, "options.vfs: SQLite knows no VFS named %s", o->vfs);
     sqlite3_randomness((int)sizeof bits, &bits);
     snprintf(generated, sizeof generated, "%08lx", (unsigned long)bits);
-    store->path = ebi_strdup(&store->allocator, o->path, &ok);
-    store->vfs = ebi_strdup(&store->allocator, o->vfs, &ok);
-    store->node_id = ebi_strdup(&store->allocator, o->node_id ? o->node_id : generated, &ok);
-    store->node_name = ebi_strdup(&store->allocator, o->node_name, &ok);
-    store->node = store->node_name ? store->node_name : store->node_id;
-    store->wal_pages = o->wal_pages ? o->wal_pages : EBI_WAL_PAGES;
+    store->place.path = ebi_strdup(&store->allocator, o->path, &ok);
+    store->place.vfs = ebi_strdup(&store->allocator, o->vfs, &ok);
+    store->who.node_id = ebi_strdup(&store->allocator, o->node_id ? o->node_id : generated, &ok);
+    store->who.node_name = ebi_strdup(&store->allocator, o->node_name, &ok);
+    store->who.node = store->who.node_name ? store->who.node_name : store->who.node_id;
+    store->place.wal_pages = o->wal_pages ? o->wal_pages : EBI_WAL_PAGES;
     return ok ? EB_OK : ebi_error(EB_ERR_NOMEM, "out of memory");
 }
 
@@ -3667,11 +3717,11 @@ EBI_FN eb_result ebi_store_basics(const eb_options *o, eb_allocator *allocator, 
 EBI_FN eb_result ebi_store_place(eb_store *store, int create)
 {
     char named[1024], full[1024];
-    const char *path = store->path;
-    sqlite3_vfs *vfs = sqlite3_vfs_find(store->vfs);
+    const char *path = store->place.path;
+    sqlite3_vfs *vfs = sqlite3_vfs_find(store->place.vfs);
     sqlite3 *probe = NULL;
     int rc;
-    if (store->in_memory || !ebi_db_native(store) || vfs->mxPathname >= (int)sizeof full)
+    if (store->place.in_memory || !ebi_db_native(store) || vfs->mxPathname >= (int)sizeof full)
         return EB_OK;
     if (strncmp(path, "file:", 5) == 0) { /* are URI names on? There is no other way to ask */
         rc = sqlite3_open_v2("file:?mode=memory", &probe, SQLITE_OPEN_READWRITE, NULL);
@@ -3689,9 +3739,9 @@ EBI_FN eb_result ebi_store_place(eb_store *store, int create)
 EBI_FN eb_result ebi_store_name(eb_store *store)
 {
     int ok = 1;
-    if (store->in_memory) return EB_OK;
-    store->file = ebi_strdup(&store->allocator, sqlite3_db_filename(store->writer.handle, "main"),
-                             &ok);
+    if (store->place.in_memory) return EB_OK;
+    store->place.file =
+        ebi_strdup(&store->allocator, sqlite3_db_filename(store->writer.handle, "main"), &ok);
     return ok ? EB_OK : ebi_error(EB_ERR_NOMEM, "out of memory");
 }
 
@@ -3700,18 +3750,18 @@ EBI_FN eb_result ebi_store_name(eb_store *store)
 ** disk. */
 EBI_FN eb_result ebi_store_freeze(eb_store *store)
 {
-    sqlite3_vfs *vfs = sqlite3_vfs_find(store->vfs);
-    size_t n = strlen(store->file) + 5;
+    sqlite3_vfs *vfs = sqlite3_vfs_find(store->place.vfs);
+    size_t n = strlen(store->place.file) + 5;
     char *wal = (char *)ebi_alloc(&store->allocator, n);
     int used = 1;
-    EB_ASSERT(!store->in_memory && !store->frozen);
+    EB_ASSERT(!store->place.in_memory && !store->place.frozen);
     if (!wal) return ebi_error(EB_ERR_NOMEM, "out of memory");
-    snprintf(wal, n, "%s-wal", store->file);
+    snprintf(wal, n, "%s-wal", store->place.file);
     vfs->xAccess(vfs, wal, SQLITE_ACCESS_EXISTS, &used);
     ebi_free(&store->allocator, wal);
     if (used) return EB_OK;
     ebi_db_close(&store->writer);
-    store->frozen = 1;
+    store->place.frozen = 1;
     return ebi_db_open(store, &store->writer, 0);
 }
 
@@ -3720,10 +3770,10 @@ EBI_FN eb_result ebi_store_known(eb_store *store)
 {
     ebi_db *db = &store->writer;
     int64_t page = 0;
-    int code = ebi_db_number(store, db, EBI_SQL_DATA_VERSION, &store->data_version);
-    if (code == SQLITE_OK) code = ebi_db_number(store, db, EBI_SQL_COOKIE, &store->cookie);
+    int code = ebi_db_number(store, db, EBI_SQL_DATA_VERSION, &store->trust.data_version);
+    if (code == SQLITE_OK) code = ebi_db_number(store, db, EBI_SQL_COOKIE, &store->trust.cookie);
     if (code == SQLITE_OK) code = ebi_db_number(store, db, EBI_SQL_PAGE_SIZE, &page);
-    store->page_bytes = page >= 512 && page <= 65536 ? (int)page : 4096;
+    store->place.page_bytes = page >= 512 && page <= 65536 ? (int)page : 4096;
     return code == SQLITE_OK ? EB_OK : ebi_db_error(db, code, "reading");
 }
 
@@ -3732,7 +3782,7 @@ EBI_FN eb_result ebi_store_init(eb_store *store, const eb_options *o, int create
 {
     eb_result rc;
     EB_ASSERT(store->hooks && store->logger.func && !store->writer.handle);
-    store->pid = ebi_platform_pid();
+    store->who.pid = ebi_platform_pid();
     store->clock = o->clock;
     if (!store->durability) store->durability = EB_DURABLE_FULL;
     if (ebi_mutex_init(&store->lock)) return ebi_error(EB_ERR_NOMEM, "cannot make a mutex");
@@ -3741,12 +3791,12 @@ EBI_FN eb_result ebi_store_init(eb_store *store, const eb_options *o, int create
     store->locks = 2;
     rc = ebi_store_options(store, o);
     if (rc != EB_OK) return rc;
-    store->in_memory = ebi_store_is_memory(store->path);
+    store->place.in_memory = ebi_store_is_memory(store->place.path);
     rc = ebi_store_place(store, create);
     if (rc == EB_OK) rc = ebi_db_open(store, &store->writer, create ? SQLITE_OPEN_CREATE : 0);
     if (rc == EB_OK) rc = ebi_store_name(store);
     if (rc == EB_OK && sqlite3_db_readonly(store->writer.handle, "main") == 1)
-        rc = create ? ebi_error(EB_ERR_IO, "%s cannot be written", store->path)
+        rc = create ? ebi_error(EB_ERR_IO, "%s cannot be written", store->place.path)
                     : ebi_store_freeze(store);
     if (rc == EB_OK) rc = ebi_schema_open(store, &store->writer, create);
     return rc == EB_OK ? ebi_store_known(store) : rc;
@@ -3755,15 +3805,15 @@ EBI_FN eb_result ebi_store_init(eb_store *store, const eb_options *o, int create
 /* Closes everything, also after ebi_store_init() has failed half way. Nobody else knows it. */
 EBI_FN void ebi_store_fini(eb_store *store)
 {
-    EB_ASSERT(!store->leading && !store->queue_head && !store->held);
+    EB_ASSERT(!store->queue.leading && !store->queue.head && !store->held);
     ebi_db_close(&store->reader);
     ebi_db_close(&store->writer);
     ebi_db_close(&store->old_owner);
-    ebi_free(&store->allocator, store->path);
-    ebi_free(&store->allocator, store->vfs);
-    ebi_free(&store->allocator, store->node_id);
-    ebi_free(&store->allocator, store->node_name);
-    ebi_free(&store->allocator, store->file);
+    ebi_free(&store->allocator, store->place.path);
+    ebi_free(&store->allocator, store->place.vfs);
+    ebi_free(&store->allocator, store->who.node_id);
+    ebi_free(&store->allocator, store->who.node_name);
+    ebi_free(&store->allocator, store->place.file);
     if (store->locks > 0) ebi_mutex_fini(&store->lock);
     if (store->locks > 1) ebi_mutex_fini(&store->read_lock);
 }
@@ -3782,8 +3832,8 @@ EBI_FN int64_t ebi_store_id_seq(eb_store *store, const char *id)
 EBI_FN eb_result ebi_store_check(const eb_store *store)
 {
     if (!store) return ebi_error(EB_ERR_ARG, "the handle is NULL");
-    if (store->pid != ebi_platform_pid())
-        return ebi_error(EB_ERR_FORK, "opened in process %lld", (long long)store->pid);
+    if (store->who.pid != ebi_platform_pid())
+        return ebi_error(EB_ERR_FORK, "opened in process %lld", (long long)store->who.pid);
     return EB_OK;
 }
 
@@ -3837,7 +3887,7 @@ EBI_FN int ebi_commit_not_written(eb_store *store, int code)
     if ((code & 0xFF) == SQLITE_IOERR) return 0;
     if ((code & 0xFF) != SQLITE_FULL) return 1;
     sqlite3_file_control(store->writer.handle, "main", SQLITE_FCNTL_FILE_POINTER, &file);
-    return store->in_memory || (file && file->pMethods &&
+    return store->place.in_memory || (file && file->pMethods &&
                                 (file->pMethods->xDeviceCharacteristics(file) &
                                  SQLITE_IOCAP_POWERSAFE_OVERWRITE) != 0);
 }
@@ -3847,15 +3897,15 @@ EBI_FN int ebi_commit_not_written(eb_store *store, int code)
 EBI_FN void ebi_commit_distrust(eb_store *store)
 {
     EBI_LEADS(store);
-    store->must_reopen = 1;
+    store->trust.must_reopen = 1;
 }
 
 /* Whether the file has lost its name; one system call. By the leader. */
 EBI_FN int ebi_commit_moved(eb_store *store)
 {
     EBI_LEADS(store);
-    store->moved = ebi_db_moved(&store->writer);
-    return store->moved;
+    store->trust.moved = ebi_db_moved(&store->writer);
+    return store->trust.moved;
 }
 
 /* Result of a statement on the writer. */
@@ -3864,7 +3914,7 @@ EBI_FN eb_result ebi_commit_error(eb_store *store, int rc, const char *what)
     eb_result result = ebi_db_error(&store->writer, rc, what);
     EBI_LEADS(store);
     if ((rc & 0xFF) == SQLITE_IOERR || ((rc & 0xFF) == SQLITE_CORRUPT && rc != EBI_DAMAGED))
-        store->must_reopen = 1;
+        store->trust.must_reopen = 1;
     return result;
 }
 
@@ -3886,13 +3936,13 @@ EBI_FN eb_result ebi_commit_renew(eb_store *store)
     eb_result rc = EB_OK;
     int code;
     EBI_LEADS(store);
-    EB_ASSERT(store->must_reopen || store->must_checkpoint);
-    if (store->in_memory) {
+    EB_ASSERT(store->trust.must_reopen || store->trust.must_checkpoint);
+    if (store->place.in_memory) {
         ebi_db_rollback(store, &store->writer);
-        store->must_reopen = 0;
+        store->trust.must_reopen = 0;
     }
-    if (store->must_reopen) {
-        store->must_checkpoint = 1;
+    if (store->trust.must_reopen) {
+        store->trust.must_checkpoint = 1;
         ebi_db_close(&store->writer);
         rc = ebi_db_open(store, &store->writer, 0);
         if (rc == EB_OK) rc = ebi_db_wal(store, &store->writer);
@@ -3900,9 +3950,9 @@ EBI_FN eb_result ebi_commit_renew(eb_store *store)
             ebi_db_close(&store->writer);
             return rc;
         }
-        store->must_reopen = 0;
+        store->trust.must_reopen = 0;
     }
-    if (!store->must_checkpoint) return EB_OK;
+    if (!store->trust.must_checkpoint) return EB_OK;
     rc = ebi_db_level(&store->writer, store->durability);
     if (rc != EB_OK) return rc;
     code = sqlite3_wal_checkpoint_v2(store->writer.handle, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL,
@@ -3911,7 +3961,7 @@ EBI_FN eb_result ebi_commit_renew(eb_store *store)
         ebi_db_error(&store->writer, code, "checkpoint after a failed sync");
         return (code & 0xFF) == SQLITE_BUSY ? EB_ERR_BUSY : EB_ERR_IO;
     }
-    store->must_checkpoint = 0;
+    store->trust.must_checkpoint = 0;
     return EB_OK;
 }
 
@@ -3921,13 +3971,13 @@ EBI_FN eb_result ebi_commit_ready(eb_store *store)
     eb_result rc = EB_OK;
     EBI_LEADS(store);
     if (store->closed) return ebi_error(EB_ERR_SHUTDOWN, "the bus is closed");
-    if (store->must_reopen || store->must_checkpoint) {
-        store->must_resync = 1;
+    if (store->trust.must_reopen || store->trust.must_checkpoint) {
+        store->trust.must_resync = 1;
         rc = ebi_commit_renew(store);
     }
-    if (rc == EB_OK && store->must_resync) {
+    if (rc == EB_OK && store->trust.must_resync) {
         rc = store->hooks->renewed(store);
-        if (rc == EB_OK) store->must_resync = 0;
+        if (rc == EB_OK) store->trust.must_resync = 0;
     }
     return rc;
 }
@@ -3939,7 +3989,7 @@ EBI_FN eb_result ebi_commit_begin_failed(eb_store *store, int code)
     EB_ASSERT(code != SQLITE_OK);
     if ((code & 0xFF) != SQLITE_BUSY) return ebi_commit_error(store, code, "BEGIN");
     return ebi_error(EB_ERR_BUSY, "%s is locked: by another process, or by an open transaction of "
-                     "your own on another connection", store->path);
+                     "your own on another connection", store->place.path);
 }
 
 /* One transaction for the members of list (linked by next) and, if `outcomes`, what the engine has
@@ -3952,13 +4002,13 @@ EBI_FN eb_result ebi_commit_transaction(eb_store *store, ebi_req *list, int leve
     EBI_LEADS(store);
     EB_ASSERT(level >= EB_DURABLE_FULL && level <= EB_DURABLE_OFF);
     rc = ebi_commit_ready(store);
-    if (rc == EB_OK && store->old_wal) rc = ebi_schema_old_wal(&store->writer);
-    if (rc == EB_OK) store->old_wal = 0;
+    if (rc == EB_OK && store->trust.old_wal) rc = ebi_schema_old_wal(&store->writer);
+    if (rc == EB_OK) store->trust.old_wal = 0;
     if (rc == EB_OK) rc = ebi_db_level(&store->writer, level);
     if (rc != EB_OK) return rc;
     code = ebi_db_run(store, &store->writer, EBI_SQL_BEGIN);
     if (code != SQLITE_OK) return ebi_commit_begin_failed(store, code);
-    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle) && !store->must_resync);
+    EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle) && !store->trust.must_resync);
     if (outcomes) rc = store->hooks->ride(store); /* first: who ended holds nobody up */
     for (r = list; r && rc == EB_OK; r = r->next) {
         EB_ASSERT(!r->once || !r->ran);
@@ -3982,7 +4032,8 @@ EBI_FN eb_result ebi_commit_transaction(eb_store *store, ebi_req *list, int leve
     }
     if (rc != EB_OK) ebi_db_rollback(store, &store->writer);
     store->hooks->over(store, rc);
-    if (!sqlite3_get_autocommit(store->writer.handle)) store->must_reopen = 1; /* closing does it */
+    if (!sqlite3_get_autocommit(store->writer.handle))
+        store->trust.must_reopen = 1; /* closing does it */
     return rc;
 }
 
@@ -4020,7 +4071,7 @@ EBI_FN eb_result ebi_commit_one_by_one(eb_store *store, ebi_req *list, int *comm
 EBI_FN void ebi_wal_copied_to(eb_store *store, int frames)
 {
     EBI_LEADS(store);
-    if (frames > 0) store->wal_done = frames;
+    if (frames > 0) store->wal.done = frames;
 }
 
 /* What a checkpoint came to: a WAL of which less than half could be copied is held by a reader, and
@@ -4028,7 +4079,7 @@ EBI_FN void ebi_wal_copied_to(eb_store *store, int frames)
 EBI_FN void ebi_wal_copied(eb_store *store, int rc, int frames, int copied)
 {
     ebi_store_lock(store);
-    if (rc == SQLITE_OK && frames >= 0) store->wal_held = copied < frames / 2;
+    if (rc == SQLITE_OK && frames >= 0) store->wal.held = copied < frames / 2;
     ebi_store_unlock(store);
 }
 
@@ -4051,7 +4102,8 @@ EBI_FN void ebi_wal_checkpoint(eb_store *store, int wait)
         if (ebi_clock_mono_us(store) >= until_us) break;
         ebi_platform_pause_us(200);
     }
-    if ((rc & 0xFF) == SQLITE_IOERR) store->must_reopen = 1; /* what it read may not be on disk */
+    if ((rc & 0xFF) == SQLITE_IOERR)
+        store->trust.must_reopen = 1; /* what it read may not be on disk */
     ebi_wal_copied(store, rc, frames, copied);
 }
 
@@ -4060,15 +4112,15 @@ EBI_FN void ebi_wal_checkpoint(eb_store *store, int wait)
 EBI_FN void ebi_wal_say(eb_store *store, int64_t bytes)
 {
     EBI_HELD(store);
-    if (!store->wal_said && store->wal_held && bytes > EBI_WAL_MOST) {
-        store->wal_said = 1;
+    if (!store->wal.said && store->wal.held && bytes > EBI_WAL_MOST) {
+        store->wal.said = 1;
         ebi_log_later(store, EB_LOG_WARN, "the WAL grows: a reader holds an old state of the file",
                       "%s-wal: %lld bytes; a transaction that was begun and not ended?",
-                      store->path, (long long)bytes);
-    } else if (store->wal_said && bytes < EBI_WAL_MOST / 2) {
-        store->wal_said = 0;
+                      store->place.path, (long long)bytes);
+    } else if (store->wal.said && bytes < EBI_WAL_MOST / 2) {
+        store->wal.said = 0;
         ebi_log_later(store, EB_LOG_INFO, "the WAL is short again", "%s-wal: %lld bytes used",
-                      store->path, (long long)bytes);
+                      store->place.path, (long long)bytes);
     }
 }
 
@@ -4080,11 +4132,11 @@ EBI_FN void ebi_wal_fill(eb_store *store)
 {
     enum { CHUNK = 1 << 16 };
     sqlite3_file *file = NULL;
-    sqlite3_int64 size = 0, end = (sqlite3_int64)EBI_WAL_FILL * (store->page_bytes + 24);
+    sqlite3_int64 size = 0, end = (sqlite3_int64)EBI_WAL_FILL * (store->place.page_bytes + 24);
     char *zeros;
     EBI_LEADS(store);
-    EB_ASSERT(!store->wal_filled && !store->in_memory);
-    store->wal_filled = 1;
+    EB_ASSERT(!store->wal.filled && !store->place.in_memory);
+    store->wal.filled = 1;
     EB_ASSERT(sqlite3_get_autocommit(store->writer.handle));
     if (ebi_db_run(store, &store->writer, EBI_SQL_BEGIN) != SQLITE_OK) return;
     zeros = (char *)ebi_alloc(&store->allocator, CHUNK);
@@ -4103,26 +4155,27 @@ EBI_FN void ebi_wal_fill(eb_store *store)
 ** on entry and exit; by the leader. */
 EBI_FN void ebi_wal_look(eb_store *store)
 {
-    int most = EBI_WAL_MOST / store->page_bytes, pages = store->wal_pages, again, force, wait;
+    int most = EBI_WAL_MOST / store->place.page_bytes, pages = store->place.wal_pages;
+    int again, force, wait;
     EBI_HELD(store);
     EBI_LEADS(store);
-    if (store->wal_frames < store->wal_done) store->wal_done = 0; /* it began anew */
-    ebi_wal_say(store, (int64_t)store->wal_frames * store->page_bytes);
-    if (!store->wal_filled && store->wal_frames >= EBI_WAL_SMALL &&
+    if (store->wal.frames < store->wal.done) store->wal.done = 0; /* it began anew */
+    ebi_wal_say(store, (int64_t)store->wal.frames * store->place.page_bytes);
+    if (!store->wal.filled && store->wal.frames >= EBI_WAL_SMALL &&
         store->writer.level == EB_DURABLE_FULL && store->hooks->started(store)) {
         ebi_store_unlock(store);
         ebi_wal_fill(store);
         ebi_store_lock(store);
     }
     if (pages == EB_NONE || pages > most) pages = most;
-    if (store->wal_said && pages > EBI_WAL_PAGES) pages = EBI_WAL_PAGES; /* is the reader gone? */
+    if (store->wal.said && pages > EBI_WAL_PAGES) pages = EBI_WAL_PAGES; /* is the reader gone? */
     force = pages < most / 4 ? 4 * pages : most + most / 4;
-    again = force == 4 * pages || store->wal_frames < most ? pages : most / 4;
-    if (store->wal_frames - store->wal_done < again) return;
-    again = store->wal_frames < force && store->hooks->copies(store);
-    store->wal_done = store->wal_frames;
+    again = force == 4 * pages || store->wal.frames < most ? pages : most / 4;
+    if (store->wal.frames - store->wal.done < again) return;
+    again = store->wal.frames < force && store->hooks->copies(store);
+    store->wal.done = store->wal.frames;
     if (again) return; /* the keeper does it */
-    wait = store->wal_frames >= (force == 4 * pages ? 2 * force : force);
+    wait = store->wal.frames >= (force == 4 * pages ? 2 * force : force);
     ebi_store_unlock(store);
     ebi_wal_checkpoint(store, wait);
     ebi_store_lock(store);
@@ -4181,9 +4234,9 @@ EBI_FN void ebi_writer_gather(eb_store *store, ebi_req *own, int *level, int64_t
     EB_ASSERT(own->func && !own->next && own->state == EBI_REQ_LEAD);
     *level = own->level;
     *until_us = own->until_us;
-    while ((r = store->queue_head) != NULL && r->func && !r->queue_us) {
-        store->queue_head = r->next;
-        if (!r->next) store->queue_tail = NULL;
+    while ((r = store->queue.head) != NULL && r->func && !r->queue_us) {
+        store->queue.head = r->next;
+        if (!r->next) store->queue.tail = NULL;
         r->next = NULL;
         last->next = r;
         last = r;
@@ -4200,7 +4253,7 @@ EBI_FN ebi_req *ebi_writer_requeue(eb_store *store, ebi_req *own)
     int64_t now_us = ebi_clock_mono_us(store);
     EBI_HELD(store);
     EBI_LEADS(store);
-    EB_ASSERT((store->queue_head == NULL) == (store->queue_tail == NULL));
+    EB_ASSERT((store->queue.head == NULL) == (store->queue.tail == NULL));
     for (r = own; r; r = rest) {
         rest = r->next;
         r->next = NULL;
@@ -4215,10 +4268,10 @@ EBI_FN ebi_req *ebi_writer_requeue(eb_store *store, ebi_req *own)
             back_at = &r->next;
         }
     }
-    if (back && !store->queue_head) /* nobody came meanwhile: the last of back is the tail */
-        for (r = back; r; r = r->next) store->queue_tail = r;
-    *back_at = store->queue_head;
-    store->queue_head = back ? back : store->queue_head;
+    if (back && !store->queue.head) /* nobody came meanwhile: the last of back is the tail */
+        for (r = back; r; r = r->next) store->queue.tail = r;
+    *back_at = store->queue.head;
+    store->queue.head = back ? back : store->queue.head;
     return ended;
 }
 
@@ -4229,17 +4282,17 @@ EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
     int level, off = store->durability == EB_DURABLE_OFF, shared, commits;
     eb_result rc, outcome;
     char text[sizeof ebi_error_text]; /* this thread's last error is not what befalls others */
-    char trouble[sizeof store->trouble];
+    char trouble[sizeof store->notes.trouble];
     EBI_HELD(store);
     EBI_LEADS(store);
     EB_ASSERT(own->state == EBI_REQ_LEAD);
-    if (store->crowd > 0) { /* others publish too: let them get ready before the train leaves */
-        store->crowd--;
+    if (store->queue.crowd > 0) { /* others publish too: let them get ready */
+        store->queue.crowd--;
         ebi_store_unlock(store);
         ebi_thread_yield(); /* else whoever has the processor commits alone, again and again */
         ebi_store_lock(store);
     }
-    if (store->queue_head) store->crowd = EBI_CROWD;
+    if (store->queue.head) store->queue.crowd = EBI_CROWD;
     ebi_writer_gather(store, own, &level, &store->writer.busy_until_us);
     shared = store->hooks->take(store) || own->next;
     ebi_store_unlock(store);
@@ -4256,18 +4309,19 @@ EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
     memcpy(ebi_error_text, text, sizeof text);
     EBI_YIELD();
     ebi_store_lock(store);
-    store->commits += commits;
-    if (outcome != EB_OK) memcpy(store->trouble, trouble, sizeof trouble);
+    store->queue.commits += commits;
+    if (outcome != EB_OK) memcpy(store->notes.trouble, trouble, sizeof trouble);
     if (rc == EB_ERR_BUSY) list = ebi_writer_requeue(store, own);
-    else store->locked_since_us = 0;
+    else store->foreign.since_us = 0;
     if (rc == EB_ERR_BUSY && own->state == EBI_REQ_LEAD && list != own) {
         ebi_store_unlock(store); /* SQLite may refuse without having waited */
         ebi_clock_sleep_ms(store, 1);
         ebi_store_lock(store);
     }
-    if (store->lock_said && !store->locked_since_us) {
-        store->lock_said = 0;
-        ebi_log_later(store, EB_LOG_INFO, "the database is no longer locked", "%s", store->path);
+    if (store->foreign.said && !store->foreign.since_us) {
+        store->foreign.said = 0;
+        ebi_log_later(store, EB_LOG_INFO, "the database is no longer locked", "%s",
+                      store->place.path);
     }
     for (r = list; r; r = rest) { /* a member may be gone once the lock is */
         rest = r->next;
@@ -4283,17 +4337,17 @@ EBI_FN void ebi_writer_lead(eb_store *store, ebi_req *own)
 /* Passes the lead on to the next in the queue, or to nobody. Lock held. */
 EBI_FN void ebi_writer_hand_over(eb_store *store)
 {
-    ebi_req *r = store->queue_head;
+    ebi_req *r = store->queue.head;
     EBI_HELD(store);
     EBI_LEADS(store);
-    EB_ASSERT((store->queue_head == NULL) == (store->queue_tail == NULL));
+    EB_ASSERT((store->queue.head == NULL) == (store->queue.tail == NULL));
     if (!r) {
-        store->leading = 0;
+        store->queue.leading = 0;
         return;
     }
-    store->queue_head = r->next;
+    store->queue.head = r->next;
     EB_ASSERT(r->state == EBI_REQ_QUEUED && r->waits);
-    if (!r->next) store->queue_tail = NULL;
+    if (!r->next) store->queue.tail = NULL;
     r->next = NULL;
     r->state = EBI_REQ_LEAD;
     ebi_cond_signal(&r->cond);
@@ -4302,15 +4356,15 @@ EBI_FN void ebi_writer_hand_over(eb_store *store)
 /* Takes r, which is in the queue, out of it. Lock held. */
 EBI_FN void ebi_writer_unqueue(eb_store *store, ebi_req *r)
 {
-    ebi_req **at = &store->queue_head, *previous = NULL;
+    ebi_req **at = &store->queue.head, *previous = NULL;
     EBI_HELD(store);
-    EB_ASSERT(r->state == EBI_REQ_QUEUED && store->queue_head);
+    EB_ASSERT(r->state == EBI_REQ_QUEUED && store->queue.head);
     while (*at != r) {
         previous = *at;
         at = &previous->next;
     }
     *at = r->next;
-    if (store->queue_tail == r) store->queue_tail = previous;
+    if (store->queue.tail == r) store->queue.tail = previous;
     r->next = NULL;
 }
 
@@ -4320,15 +4374,15 @@ EBI_FN void ebi_writer_join(eb_store *store, ebi_req *r)
     int64_t left_us = -1;
     EBI_HELD(store);
     EB_ASSERT(r->state == EBI_REQ_QUEUED && !r->next);
-    if (!store->leading) {
-        store->leading = 1;
-        store->leader = ebi_thread_self();
+    if (!store->queue.leading) {
+        store->queue.leading = 1;
+        store->queue.leader = ebi_thread_self();
         r->state = EBI_REQ_LEAD;
         return;
     }
-    if (store->queue_tail) store->queue_tail->next = r;
-    else store->queue_head = r;
-    store->queue_tail = r;
+    if (store->queue.tail) store->queue.tail->next = r;
+    else store->queue.head = r;
+    store->queue.tail = r;
     r->waits = 1;
     ebi_cond_init(&r->cond);
     while (r->state == EBI_REQ_QUEUED) {
@@ -4336,12 +4390,13 @@ EBI_FN void ebi_writer_join(eb_store *store, ebi_req *r)
         if (r->queue_us && left_us <= 0) {
             ebi_writer_unqueue(store, r);
             r->state = EBI_REQ_DONE;
-            ebi_req_end(r, ebi_error(EB_ERR_BUSY, "%s is locked by somebody else", store->path));
+            ebi_req_end(r,
+                        ebi_error(EB_ERR_BUSY, "%s is locked by somebody else", store->place.path));
             return;
         }
         ebi_store_wait(store, &r->cond, left_us);
     }
-    if (r->state == EBI_REQ_LEAD) store->leader = ebi_thread_self();
+    if (r->state == EBI_REQ_LEAD) store->queue.leader = ebi_thread_self();
 }
 
 /* Runs r->func inside a committed transaction, possibly with others'. EB_ERR_BUSY if somebody else
@@ -4358,7 +4413,7 @@ EBI_FN eb_result ebi_writer_commit(eb_store *store, ebi_req *r)
         ebi_writer_hand_over(store);
         wake = store->hooks->wake(store);
     }
-    notes = store->note_count;
+    notes = store->notes.count;
     EB_ASSERT(r->state == EBI_REQ_DONE);
     ebi_store_unlock(store);
     if (wake) ebi_cond_signal(wake); /* only now: a worker that wakes up finds the lock free */
@@ -4420,12 +4475,12 @@ EBI_FN void ebi_writer_leave(eb_store *store)
 EBI_FN eb_result ebi_reader_enter(eb_store *store, ebi_db **db)
 {
     eb_result rc = EB_OK;
-    if (!store->bus || store->in_memory) {
+    if (!store->bus || store->place.in_memory) {
         ebi_writer_enter(store);
         *db = &store->writer;
         EBI_LEADS(store);
         if (store->closed) return ebi_error(EB_ERR_SHUTDOWN, "the bus is closed");
-        return store->must_reopen ? ebi_commit_ready(store) : EB_OK;
+        return store->trust.must_reopen ? ebi_commit_ready(store) : EB_OK;
     }
     ebi_mutex_lock(&store->read_lock);
     *db = &store->reader;
@@ -4479,7 +4534,7 @@ EBI_FN eb_result ebi_store_checkpoint(eb_store *store)
 {
     eb_result rc;
     int code, left = 0, copied = 0;
-    if (store->in_memory) return EB_OK;
+    if (store->place.in_memory) return EB_OK;
     ebi_writer_enter(store);
     rc = ebi_commit_ready(store);
     if (rc == EB_OK) rc = ebi_db_level(&store->writer, store->durability);
@@ -5140,20 +5195,29 @@ typedef struct ebi_waiter { /* on the stack of eb_publish, eb_wait */
 enum { EBI_OPEN, EBI_STARTING, EBI_STARTED, EBI_STOPPING, EBI_STOPPED,
        EBI_FORKED /* seen by a child only that returned from a handler */ };
 
+/* A lap over what was parked: (at, end], then (0, again]. */
+typedef struct ebi_lap {
+    int64_t at, end, again; /* end 0: there is none */
+    int64_t rest_us; /* with other work it takes a twentieth of the time: not before this */
+    int busy;        /* there was other work since its last slice */
+} ebi_lap;
+
+/* What was passed over, by type: looked at again when somebody comes, or goes. */
+typedef struct ebi_parking {
+    ebi_types parked; /* types that nobody matched */
+    ebi_types held;   /* types of events that wait, with others of their key behind them */
+    int paused;       /* some were parked because their subscription is paused */
+} ebi_parking;
+
 /* The window over the log, under the lock. */
 typedef struct ebi_window {
     ebi_list ready;
     int64_t cursor, next_due_ms; /* next_due_ms INT64_MAX: none */
     int disk_more;               /* there are rows above cursor */
-    /* a lap over what was parked: (lap_at, lap_end], then (0, lap_again] */
-    int64_t lap_at, lap_end, lap_again;
-    int64_t lap_rest_us; /* with other work it takes a twentieth of the time: not before this */
-    int lap_busy;        /* there was other work since its last slice */
-    int64_t epoch;     /* of `aside`: grows with every lap, and with every start */
-    ebi_types parked;  /* types that nobody matched */
-    ebi_types held;    /* types of events that wait, with others of their key behind them */
-    int parked_paused; /* some were parked because their subscription is paused */
-    int suspects;      /* there may be some above suspect_at */
+    int64_t epoch;               /* of `aside`: grows with every lap, and with every start */
+    ebi_lap lap;
+    ebi_parking parking;
+    int suspects; /* there may be some above suspect_at */
     int64_t suspect_at, rest_us; /* until rest_us the others run */
 } ebi_window;
 
@@ -5171,25 +5235,37 @@ typedef struct ebi_depths {
 enum { EBI_KEY_BUCKETS = 256, EBI_PASSED = 1024 };
 #define EBI_PASSED_MANY UINT64_MAX
 
+/* Which keys were passed over; see >>passed. */
+typedef struct ebi_passed {
+    uint64_t at[EBI_PASSED];
+    int64_t to;
+} ebi_passed;
+
+/* One claim after the other. */
+typedef struct ebi_turns {
+    int claiming; /* one is under way */
+    int rescan;   /* a lap was asked for meanwhile; 2: to forget everything */
+    int batch;    /* so many are claimed at once */
+    int first;    /* what is looked at first changes each time */
+    int said;     /* that events wait for nobody: logged once */
+    eb_result rc; /* why the last one failed */
+} ebi_turns;
+
 /* A lane: one subscription's way through the log. There is one, that of the unnamed handlers
-** together. Written by >>lanes, >>keys and >>claims; under the lock. */
+** together. Written by >>windows, >>lanes, >>passed, >>keys and the rooms of a claim; under the
+** lock. */
 typedef struct ebi_lane {
     eb_bus *bus; /* immutable */
     ebi_window win;
+    ebi_turns turns;
+    ebi_passed passed;
     ebi_list claimed, starting;       /* starting: see ebi_start_next() */
-    ebi_list looks;                   /* ended events whose key is to be looked at */
+    ebi_list looks;                   /* events whose key is to be walked */
     ebi_entry *keys[EBI_KEY_BUCKETS]; /* the head of each key that is under way */
     char back[EBI_KEY_BUCKETS];       /* a head came back since the claim under way began */
     int chained;                      /* claimed events behind the heads */
-    uint64_t passed[EBI_PASSED];      /* see ebi_passed_add() */
-    int64_t passed_to;
-    int reserved;    /* born claimed, commit under way */
-    size_t copies;   /* bytes of what is being published */
-    int claiming;    /* a claim is under way */
-    int rescan;      /* a lap was asked for meanwhile; 2: to forget everything */
-    int parked_said; /* that events wait for nobody: logged once */
-    int batch, turn; /* so many are claimed at once; which comes first this time */
-    eb_result claim_rc; /* why the last claim failed */
+    int reserved;                     /* born claimed, commit under way */
+    size_t copies;                    /* bytes of what is being published */
 } ebi_lane;
 
 /* From options; immutable after open. */
@@ -5670,17 +5746,17 @@ EBI_FN void ebi_alarms_backoff(eb_bus *bus)
 EBI_FN void ebi_alarms_hope(eb_bus *bus)
 {
     EBI_HELD(&bus->store);
-    bus->out.rc = bus->lane.claim_rc = EB_OK;
+    bus->out.rc = bus->lane.turns.rc = EB_OK;
     ebi_alarms_healed(bus);
 }
 
 /* Whether it failed for a reason that no waiting will heal; EB_OK: it did not. Lock held. */
 EBI_FN eb_result ebi_alarms_hopeless(const eb_bus *bus)
 {
-    eb_result rc = bus->out.rc != EB_OK ? bus->out.rc : bus->lane.claim_rc;
+    eb_result rc = bus->out.rc != EB_OK ? bus->out.rc : bus->lane.turns.rc;
     EBI_HELD(&bus->store);
     if (rc != EB_ERR_CORRUPT && rc != EB_ERR_SCHEMA) return EB_OK;
-    return ebi_error(rc, "events cannot be dispatched: %s", bus->store.trouble);
+    return ebi_error(rc, "events cannot be dispatched: %s", bus->store.notes.trouble);
 }
 
 /* Until when a call of the engine may wait for somebody else's lock. */
@@ -5810,9 +5886,9 @@ EBI_FN int ebi_depths_begin(eb_bus *bus, ebi_db *db, int64_t *mine)
     EB_ASSERT(db == &store->reader);
     if (!ebi_writer_enter_until(store, ebi_clock_mono_us(store) + EBI_STATS_WAIT_US))
         return ebi_db_number(store, db, EBI_SQL_LAST_SEQ, &seq);
-    known = store->writer.handle && !store->must_reopen && /* before the snapshot: if somebody */
+    known = store->writer.handle && !store->trust.must_reopen && /* before: if somebody commits */
             ebi_db_number(store, &store->writer, EBI_SQL_DATA_VERSION, &version) == SQLITE_OK;
-    rc = ebi_db_number(store, db, EBI_SQL_LAST_SEQ, &seq); /* commits in between, it is no match */
+    rc = ebi_db_number(store, db, EBI_SQL_LAST_SEQ, &seq); /* in between, it is no match */
     known = known && rc == SQLITE_OK;
     ebi_store_lock(store);
     if (known) {
@@ -5935,7 +6011,7 @@ EBI_FN eb_result ebi_cap_check(eb_bus *bus, int64_t count, int64_t last_seq)
 **
 ** Under the lock, but for what reads the file. */
 
-EBI_FN int ebi_window_lapping(const ebi_window *w) { return w->lap_end > 0; }
+EBI_FN int ebi_window_lapping(const ebi_window *w) { return w->lap.end > 0; }
 
 /* Whether the lap goes on now. Who pumps wants everything looked at. */
 EBI_FN int ebi_window_lap_now(const ebi_lane *lane)
@@ -5944,7 +6020,7 @@ EBI_FN int ebi_window_lap_now(const ebi_lane *lane)
     const ebi_window *w = &lane->win;
     EBI_HELD(&bus->store);
     return ebi_window_lapping(w) &&
-           (!bus->set.workers || !w->lap_busy || ebi_clock_mono_us(&bus->store) >= w->lap_rest_us);
+           (!bus->set.workers || !w->lap.busy || ebi_clock_mono_us(&bus->store) >= w->lap.rest_us);
 }
 
 /* What a claim borrows of its lane: a copy of where the window is, and what is ready in it. What is
@@ -5961,13 +6037,13 @@ EBI_FN void ebi_window_lend(ebi_lane *lane, int alone, ebi_view *v)
 {
     ebi_window *w = &lane->win;
     EBI_HELD(&lane->bus->store);
-    EB_ASSERT(!lane->claiming);
+    EB_ASSERT(!lane->turns.claiming);
     v->cursor = w->cursor;
     v->next_due_ms = w->next_due_ms;
     v->epoch = w->epoch;
     v->suspect_at = w->suspect_at;
-    v->lap_at = w->lap_at;
-    v->lap_end = ebi_window_lap_now(lane) ? w->lap_end : 0;
+    v->lap_at = w->lap.at;
+    v->lap_end = ebi_window_lap_now(lane) ? w->lap.end : 0;
     memset(lane->back, 0, sizeof lane->back);
     if (alone) return;
     v->more = w->disk_more; /* taken, not copied: a publisher may set it again meanwhile */
@@ -5990,7 +6066,7 @@ EBI_FN void ebi_window_return(ebi_lane *lane, ebi_view *v, ebi_list *loaded)
     ebi_window *w = &lane->win;
     ebi_list younger = w->ready; /* published meanwhile */
     EBI_HELD(&lane->bus->store);
-    EB_ASSERT(lane->claiming);
+    EB_ASSERT(lane->turns.claiming);
     ebi_window_read_to(w, v->cursor);
     w->disk_more |= v->more;
     w->next_due_ms = v->next_due_ms;
@@ -6009,24 +6085,24 @@ EBI_FN void ebi_window_forget(ebi_lane *lane)
     eb_bus *bus = lane->bus;
     ebi_window *w = &lane->win;
     EBI_HELD(&bus->store);
-    EB_ASSERT(!lane->claiming || bus->store.leading);
+    EB_ASSERT(!lane->turns.claiming || bus->store.queue.leading);
     ebi_list_free(&bus->store, &w->ready);
-    w->cursor = w->suspect_at = w->lap_at = w->lap_end = w->lap_again = 0;
+    w->cursor = w->suspect_at = w->lap.at = w->lap.end = w->lap.again = 0;
     w->disk_more = w->suspects = 1;
     w->next_due_ms = 0;
-    w->parked_paused = 0;
+    w->parking.paused = 0;
     w->epoch++;
-    ebi_types_clear(&bus->store, &w->parked);
-    ebi_types_clear(&bus->store, &w->held);
-    memset(lane->passed, 0, sizeof lane->passed);
-    lane->passed_to = 0;
+    ebi_types_clear(&bus->store, &w->parking.parked);
+    ebi_types_clear(&bus->store, &w->parking.held);
+    memset(lane->passed.at, 0, sizeof lane->passed.at);
+    lane->passed.to = 0;
 }
 
 /* The same as soon as no claim is under way, which has part of it in its hands. Lock held. */
 EBI_FN void ebi_lane_forget(ebi_lane *lane)
 {
     EBI_HELD(&lane->bus->store);
-    if (lane->claiming) lane->rescan = 2;
+    if (lane->turns.claiming) lane->turns.rescan = 2;
     else ebi_window_forget(lane);
 }
 
@@ -6038,19 +6114,19 @@ EBI_FN void ebi_window_lap(ebi_lane *lane)
     eb_bus *bus = lane->bus;
     ebi_window *w = &lane->win;
     EBI_HELD(&bus->store);
-    EB_ASSERT(!lane->claiming);
+    EB_ASSERT(!lane->turns.claiming);
     w->epoch++;
     w->suspects = 1;
     w->suspect_at = 0;
     if (ebi_window_lapping(w)) {
-        w->lap_again = w->lap_at > w->lap_again ? w->lap_at : w->lap_again;
-        w->lap_end = w->cursor;
+        w->lap.again = w->lap.at > w->lap.again ? w->lap.at : w->lap.again;
+        w->lap.end = w->cursor;
     } else {
-        w->lap_at = w->lap_again = 0;
-        w->lap_end = w->cursor;
-        ebi_types_clear(&bus->store, &w->parked);
-        ebi_types_clear(&bus->store, &w->held);
-        w->parked_paused = 0;
+        w->lap.at = w->lap.again = 0;
+        w->lap.end = w->cursor;
+        ebi_types_clear(&bus->store, &w->parking.parked);
+        ebi_types_clear(&bus->store, &w->parking.held);
+        w->parking.paused = 0;
     }
     ebi_alarms_work_now(bus);
     ebi_alarms_news(bus);
@@ -6061,19 +6137,19 @@ EBI_FN void ebi_window_lap(ebi_lane *lane)
 EBI_FN void ebi_lane_lap(ebi_lane *lane)
 {
     EBI_HELD(&lane->bus->store);
-    if (lane->claiming) lane->rescan |= 1;
+    if (lane->turns.claiming) lane->turns.rescan |= 1;
     else ebi_window_lap(lane);
 }
 
 /* A claim begins, or is over: what was asked for meanwhile is done now. Lock held. */
 EBI_FN void ebi_lane_claiming(ebi_lane *lane, int on)
 {
-    int rescan = lane->rescan;
+    int rescan = lane->turns.rescan;
     EBI_HELD(&lane->bus->store);
-    EB_ASSERT(lane->claiming != on);
-    lane->claiming = on;
+    EB_ASSERT(lane->turns.claiming != on);
+    lane->turns.claiming = on;
     if (on || !rescan) return;
-    lane->rescan = 0;
+    lane->turns.rescan = 0;
     if (rescan == 2) ebi_window_forget(lane);
     else ebi_window_lap(lane);
 }
@@ -6083,19 +6159,19 @@ EBI_FN void ebi_window_lap_rests(ebi_lane *lane, int64_t took_us)
 {
     ebi_window *w = &lane->win;
     EBI_HELD(&lane->bus->store);
-    w->lap_rest_us = ebi_clock_mono_us(&lane->bus->store) + 19 * took_us;
-    w->lap_busy = 0;
+    w->lap.rest_us = ebi_clock_mono_us(&lane->bus->store) + 19 * took_us;
+    w->lap.busy = 0;
 }
 
 /* The lap has come to `at`; done: to the end of its part. Lock held. */
 EBI_FN void ebi_window_lapped(ebi_window *w, int64_t at, int done)
 {
-    EB_ASSERT(w->lap_end > 0 && at >= w->lap_at && at <= w->lap_end);
-    w->lap_at = at;
-    if (!done && at < w->lap_end) return;
-    w->lap_at = 0;
-    w->lap_end = w->lap_again;
-    w->lap_again = 0;
+    EB_ASSERT(w->lap.end > 0 && at >= w->lap.at && at <= w->lap.end);
+    w->lap.at = at;
+    if (!done && at < w->lap.end) return;
+    w->lap.at = 0;
+    w->lap.end = w->lap.again;
+    w->lap.again = 0;
 }
 
 /* Whether there may be suspects is known now: left 0: there are none that could run. Lock held. */
@@ -6115,14 +6191,15 @@ EBI_FN void ebi_lane_reconsider(ebi_lane *lane, const char *pattern, const ebi_t
 EBI_FN void ebi_lane_welcome(ebi_lane *lane, const char *pattern)
 {
     EBI_HELD(&lane->bus->store);
-    ebi_lane_reconsider(lane, pattern, &lane->win.parked);
+    ebi_lane_reconsider(lane, pattern, &lane->win.parking.parked);
 }
 
 /* It went, or was paused: did something wait for it, and others behind that? */
 EBI_FN void ebi_lane_farewell(ebi_lane *lane, const char *pattern)
 {
     EBI_HELD(&lane->bus->store);
-    if (lane->bus->life.state == EBI_STARTED) ebi_lane_reconsider(lane, pattern, &lane->win.held);
+    if (lane->bus->life.state == EBI_STARTED)
+        ebi_lane_reconsider(lane, pattern, &lane->win.parking.held);
 }
 
 /* ===========================================================================
@@ -6200,7 +6277,7 @@ EBI_FN ebi_entry *ebi_lane_load(ebi_lane *lane, sqlite3_stmt *s, int *rc)
 EBI_FN void ebi_lane_init(ebi_lane *lane, eb_bus *bus)
 {
     lane->bus = bus;
-    lane->batch = 1;
+    lane->turns.batch = 1;
     lane->win.next_due_ms = INT64_MAX;
 }
 
@@ -6208,19 +6285,19 @@ EBI_FN void ebi_lane_init(ebi_lane *lane, eb_bus *bus)
 EBI_FN void ebi_lane_fini(ebi_lane *lane)
 {
     eb_store *store = &lane->bus->store;
-    EB_ASSERT(!lane->claiming);
+    EB_ASSERT(!lane->turns.claiming);
     ebi_list_free(store, &lane->claimed);
     ebi_list_free(store, &lane->looks);
     ebi_list_free(store, &lane->win.ready);
-    ebi_types_clear(store, &lane->win.parked);
-    ebi_types_clear(store, &lane->win.held);
+    ebi_types_clear(store, &lane->win.parking.parked);
+    ebi_types_clear(store, &lane->win.parking.held);
 }
 
 /* A new start: the epoch is one that no row has seen yet. */
 EBI_FN void ebi_lane_begin(ebi_lane *lane, int64_t epoch)
 {
     EBI_LEADS(&lane->bus->store);
-    EB_ASSERT(epoch > 0 && !lane->claiming);
+    EB_ASSERT(epoch > 0 && !lane->turns.claiming);
     lane->win.epoch = epoch;
 }
 
@@ -6273,7 +6350,7 @@ EBI_FN void ebi_lane_copies(ebi_lane *lane, size_t more, size_t less)
 EBI_FN void ebi_lane_busy(ebi_lane *lane)
 {
     EBI_HELD(&lane->bus->store);
-    lane->win.lap_busy = 1;
+    lane->win.lap.busy = 1;
 }
 
 /* Rows lie above the cursor, for the scan. Lock held. */
@@ -6326,8 +6403,9 @@ EBI_FN void ebi_lane_pass_by(ebi_lane *lane, const char *type, int match)
 {
     ebi_window *w = &lane->win;
     EBI_HELD(&lane->bus->store);
-    ebi_types_add(&lane->bus->store, match == EBI_MATCH_YES ? &w->held : &w->parked, type);
-    if (match == EBI_MATCH_PAUSED) w->parked_paused = 1;
+    ebi_types_add(&lane->bus->store, match == EBI_MATCH_YES ? &w->parking.held : &w->parking.parked,
+                  type);
+    if (match == EBI_MATCH_PAUSED) w->parking.paused = 1;
 }
 
 /* The line of e's key is to be walked by the next claim. Lock held. */
@@ -6344,12 +6422,13 @@ EBI_FN void ebi_lane_adapt(ebi_lane *lane, int64_t took_us)
 {
     const ebi_window *w = &lane->win;
     EBI_HELD(&lane->bus->store);
-    EB_ASSERT(lane->batch >= 1 && (lane->batch == 1 || lane->batch < 2 * EB_CLAIM_MAX));
-    if (took_us > EBI_FAST_US) lane->batch = 1;
-    else if (!lane->claimed.head && lane->batch < EB_CLAIM_MAX &&
+    EB_ASSERT(lane->turns.batch >= 1 &&
+              (lane->turns.batch == 1 || lane->turns.batch < 2 * EB_CLAIM_MAX));
+    if (took_us > EBI_FAST_US) lane->turns.batch = 1;
+    else if (!lane->claimed.head && lane->turns.batch < EB_CLAIM_MAX &&
              (w->ready.head || w->disk_more || lane->looks.head ||
               w->next_due_ms <= ebi_clock_now_ms(&lane->bus->store)))
-        lane->batch *= 2;
+        lane->turns.batch *= 2;
 }
 
 /* A suspect ran for so long: the others have as long now. Lock held. */
@@ -6389,7 +6468,7 @@ EBI_FN uint64_t *ebi_passed_slot(ebi_lane *lane, const char *key, uint64_t *hash
     *hash = UINT64_C(14695981039346656037);
     for (; *key; key++) *hash = (*hash ^ (unsigned char)*key) * UINT64_C(1099511628211);
     if (*hash == 0 || *hash == EBI_PASSED_MANY) *hash = 1;
-    return &lane->passed[*hash % EBI_PASSED];
+    return &lane->passed.at[*hash % EBI_PASSED];
 }
 
 /* The event seq of this key is left on disk, in line, and no copy of it is kept. Takes the lock. */
@@ -6400,7 +6479,7 @@ EBI_FN void ebi_passed_add(ebi_lane *lane, const char *key, int64_t seq)
     ebi_store_lock(&bus->store);
     slot = ebi_passed_slot(lane, key, &hash);
     *slot = *slot == 0 || *slot == hash ? hash : EBI_PASSED_MANY;
-    if (seq > lane->passed_to) lane->passed_to = seq;
+    if (seq > lane->passed.to) lane->passed.to = seq;
     ebi_store_unlock(&bus->store);
 }
 
@@ -6412,7 +6491,7 @@ EBI_FN int64_t ebi_passed_to(ebi_lane *lane, const char *key)
     int64_t to;
     ebi_store_lock(&bus->store);
     slot = ebi_passed_slot(lane, key, &hash);
-    to = *slot == hash || *slot == EBI_PASSED_MANY ? lane->passed_to : 0;
+    to = *slot == hash || *slot == EBI_PASSED_MANY ? lane->passed.to : 0;
     ebi_store_unlock(&bus->store);
     return to;
 }
@@ -6424,7 +6503,7 @@ EBI_FN void ebi_passed_none(ebi_lane *lane, const char *key, int64_t to)
     uint64_t hash, *slot;
     ebi_store_lock(&bus->store);
     slot = ebi_passed_slot(lane, key, &hash);
-    if (*slot == hash && lane->passed_to == to) *slot = 0;
+    if (*slot == hash && lane->passed.to == to) *slot = 0;
     ebi_store_unlock(&bus->store);
 }
 
@@ -6659,7 +6738,7 @@ EBI_FN eb_result ebi_outcomes_flush_with(eb_bus *bus, eb_result (*func)(eb_store
     ebi_store_lock(&bus->store);
     if (rc == EB_OK && bus->out.waiting.head && bus->out.rc != EB_OK)
         rc = ebi_error(bus->out.rc, "outcomes could not be recorded yet: %s",
-                       bus->store.trouble);
+                       bus->store.notes.trouble);
     ebi_store_unlock(&bus->store);
     return rc;
 }
@@ -6787,14 +6866,10 @@ static const char ebi_no_handler_json[] = "\"no handler matches this type\"";
 EBI_FN void ebi_unmatched_died(const eb_store *store, const char *id, const char *type)
 {
     eb_log_entry entry;
-    memset(&entry, 0, sizeof entry);
-    entry.level = EB_LOG_ERROR;
-    entry.message = "event is dead";
+    ebi_log_init(&entry, EB_LOG_ERROR, "event is dead", ebi_no_handler);
     entry.event_id = id;
     entry.type = type;
-    entry.error = ebi_no_handler;
     entry.attempt = entry.max_attempts = 1;
-    entry.next_delay_ms = -1;
     ebi_log(store, &entry);
 }
 
@@ -6803,12 +6878,9 @@ EBI_FN void ebi_unmatched_warn(const eb_store *store, const char *message, const
                                const char *type)
 {
     eb_log_entry entry;
-    memset(&entry, 0, sizeof entry);
-    entry.level = EB_LOG_WARN;
-    entry.message = message;
+    ebi_log_init(&entry, EB_LOG_WARN, message, NULL);
     entry.event_id = id;
     entry.type = type;
-    entry.next_delay_ms = -1;
     ebi_log(store, &entry);
 }
 
@@ -6846,9 +6918,9 @@ EBI_FN int ebi_birth_would_take(const ebi_lane *lane, int64_t seq)
     EBI_HELD(&bus->store);
     EBI_LEADS(&bus->store);
     EB_ASSERT(lane->reserved >= 0 && seq > 0);
-    return lane->reserved + lane->claimed.count < lane->batch * bus->crew.idle && !w->ready.head &&
-           !lane->claiming && !w->disk_more && !w->suspects && !bus->calls.solo &&
-           w->cursor == seq - 1 - lane->reserved;
+    return lane->reserved + lane->claimed.count < lane->turns.batch * bus->crew.idle &&
+           !w->ready.head && !lane->turns.claiming && !w->disk_more && !w->suspects &&
+           !bus->calls.solo && w->cursor == seq - 1 - lane->reserved;
 }
 
 /* How it begins: finished if nobody matches and the policy says so, claimed if a worker would take
@@ -6860,7 +6932,7 @@ EBI_FN void ebi_birth_decide(eb_bus *bus, const eb_message *m, int copied, ebi_b
     EB_ASSERT(b->seq > 0 && b->kind == EBI_BORN_NONE);
     ebi_store_lock(&bus->store);
     b->kind = EBI_BORN_PENDING;
-    b->counted = bus->lane.batch == 1;
+    b->counted = bus->lane.turns.batch == 1;
     b->born = bus->life.state == EBI_STARTED ? bus->life.incarnation : 0;
     match = ebi_subs_match(&bus->subs, m->type, &b->attempts);
     if (b->born && b->due_ms == 0 && match == EBI_MATCH_NONE) {
@@ -6889,7 +6961,7 @@ EBI_FN int ebi_birth_log_row(eb_store *store, const eb_message *m, const eb_id *
     ebi_bind_text(s, EBI_LOG_METADATA, m->metadata);
     ebi_bind_text(s, EBI_LOG_KEY, m->ordering_key);
     ebi_bind_text(s, EBI_LOG_IDEMPOTENCY, m->idempotency_key);
-    ebi_bind_text(s, EBI_LOG_PRODUCER, store->node_id);
+    ebi_bind_text(s, EBI_LOG_PRODUCER, store->who.node_id);
     ebi_bind_some(s, EBI_LOG_DELIVER_AT, b->due_ms);
     sqlite3_bind_text(s, EBI_LOG_CREATED, b->now, EBI_TIME_LEN, SQLITE_STATIC);
     return ebi_db_step(s);
@@ -6907,7 +6979,7 @@ EBI_FN int ebi_birth_live_row(eb_store *store, const eb_message *m, const ebi_bi
     ebi_bind_some(s, EBI_LIVE_MAX_ATTEMPTS, b->token ? b->attempts : 0);
     ebi_bind_some(s, EBI_LIVE_BORN, b->born);
     ebi_bind_some(s, EBI_LIVE_DUE, b->due_ms);
-    ebi_bind_text(s, EBI_LIVE_OWNER, b->token ? store->node_id : NULL);
+    ebi_bind_text(s, EBI_LIVE_OWNER, b->token ? store->who.node_id : NULL);
     ebi_bind_some(s, EBI_LIVE_TOKEN, b->token);
     ebi_bind_text(s, EBI_LIVE_KEY, m->ordering_key);
     ebi_bind_text(s, EBI_LIVE_UPDATED, b->token ? b->now : NULL);
@@ -7064,7 +7136,7 @@ EBI_FN void ebi_publish_anew(eb_bus *bus)
     ebi_alarms_hope(bus);
     ebi_lead_claimed_to(bus, 0);
     ebi_cap_forget(bus);
-    bus->store.must_resync = 1;
+    bus->store.trust.must_resync = 1;
 }
 
 /* The last sequence number, and whether this is still the file that we know: after a backup was
@@ -7108,8 +7180,8 @@ EBI_FN eb_result ebi_publish_func(eb_store *store, void *arg)
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     EBI_LEADS(store);
     EB_ASSERT(bus && p->count > 0);
-    if ((store->moved || store->writer.level == EB_DURABLE_FULL) && ebi_commit_moved(store))
-        return ebi_error(EB_ERR_IO, "%s was moved or deleted", store->path);
+    if ((store->trust.moved || store->writer.level == EB_DURABLE_FULL) && ebi_commit_moved(store))
+        return ebi_error(EB_ERR_IO, "%s was moved or deleted", store->place.path);
     if (p->reserved) ebi_publish_unreserve(bus, p); /* a second run */
     p->duplicates = p->born_live = 0;
     p->due_ms = 0;
@@ -7195,7 +7267,7 @@ EBI_FN void ebi_publish_copies(eb_bus *bus, ebi_publish *p)
     room = bus->lane.win.ready.bytes + bus->lane.claimed.bytes + bus->lane.copies;
     room = room < EB_READY_BYTES ? EB_READY_BYTES - room : 0;
     for (i = 0; i < p->count && (int)i < count; i++) {
-        size = ebi_entry_size(&p->msgs[i], ebi_payload_len(&p->msgs[i]), store->node_id, NULL);
+        size = ebi_entry_size(&p->msgs[i], ebi_payload_len(&p->msgs[i]), store->who.node_id, NULL);
         if (size > room - p->copied) break;
         p->copied += size;
     }
@@ -7205,7 +7277,7 @@ EBI_FN void ebi_publish_copies(eb_bus *bus, ebi_publish *p)
     for (i = 0; i < p->count; i++)
         p->slots[i].entry = (int)i < count
                                 ? ebi_entry_new(store, &p->msgs[i], ebi_payload_len(&p->msgs[i]),
-                                                store->node_id, NULL)
+                                                store->who.node_id, NULL)
                                 : NULL;
 }
 
@@ -7343,7 +7415,7 @@ EBI_FN void ebi_key_enter(ebi_lane *lane, ebi_entry *e)
     ebi_entry **at = ebi_key_slot(lane, e->ordering_key);
     EBI_HELD(&lane->bus->store);
     EB_ASSERT(e->token != 0 && e->outcome == EBI_OUT_NONE);
-    EB_ASSERT(lane->claiming && e->token);
+    EB_ASSERT(lane->turns.claiming && e->token);
     e->key_next = e->behind = NULL;
     if (lane->back[ebi_key_bucket(e->ordering_key)]) {
         e->due_ms = EBI_NOT_DUE;
@@ -7550,7 +7622,7 @@ EBI_FN int ebi_claim_fenced(const ebi_claim *c, int index, const ebi_entry *e, i
     sqlite3_bind_int64(s, EBI_FENCE_SETS, p3); /* counted, or aside */
     if (index != EBI_SQL_PARK) {
         sqlite3_bind_int64(s, EBI_FENCE_TOKEN, e->token);
-        ebi_bind_text(s, EBI_FENCE_OWNER, store->node_id);
+        ebi_bind_text(s, EBI_FENCE_OWNER, store->who.node_id);
         ebi_bind_text(s, EBI_FENCE_UPDATED, c->now);
         sqlite3_bind_int(s, EBI_FENCE_MAX_ATTEMPTS, c->attempts);
     }
@@ -7610,8 +7682,8 @@ EBI_FN int ebi_claim_park(ebi_claim *c, const ebi_entry *e, int match, int plain
     ebi_store_lock(store);
     ebi_lane_pass_by(lane, e->type, match);
     if (ebi_subs_match(&bus->subs, e->type, &won) != match) ebi_lane_lap(lane); /* somebody came */
-    if (match == EBI_MATCH_NONE && !lane->parked_said) {
-        lane->parked_said = c->warn = 1;
+    if (match == EBI_MATCH_NONE && !lane->turns.said) {
+        lane->turns.said = c->warn = 1;
         snprintf(c->unmatched_type, sizeof c->unmatched_type, "%s", e->type);
     }
     ebi_store_unlock(store);
@@ -8180,7 +8252,7 @@ EBI_FN eb_result ebi_turn_func(eb_store *store, void *arg)
     int rc;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     EBI_LEADS(store);
-    EB_ASSERT(c->lane->claiming && c->want >= 1 && !c->won.head && c->token == 0);
+    EB_ASSERT(c->lane->turns.claiming && c->want >= 1 && !c->won.head && c->token == 0);
     c->now_ms = ebi_clock_now_ms(store);
     c->token = ebi_bus_of(store)->lead.next_token;
     c->began_us = ebi_clock_mono_us(store);
@@ -8206,7 +8278,7 @@ EBI_FN void ebi_turn_lost(ebi_lane *lane, ebi_claim *c)
     eb_store *store = &bus->store;
     EBI_HELD(&bus->store);
     EBI_LEADS(store);
-    EB_ASSERT(lane->claiming);
+    EB_ASSERT(lane->turns.claiming);
     ebi_list_free(store, &c->won);
     ebi_list_free(store, &c->dead);
     ebi_list_free(store, &c->done);
@@ -8228,9 +8300,9 @@ EBI_FN void ebi_turn_after(eb_store *store, void *arg, eb_result rc)
     int64_t took_us;
     EBI_HELD(store);
     EBI_LEADS(store);
-    EB_ASSERT(lane->claiming);
+    EB_ASSERT(lane->turns.claiming);
     EB_ASSERT(lane->bus == ebi_bus_of(store) && (!c->alone || c->won.count <= 1));
-    lane->claim_rc = rc < 0 ? rc : EB_OK;
+    lane->turns.rc = rc < 0 ? rc : EB_OK;
     if (rc != EB_OK) {
         ebi_turn_lost(lane, c);
         if (rc < 0) ebi_alarms_backoff(bus);
@@ -8245,7 +8317,7 @@ EBI_FN void ebi_turn_after(eb_store *store, void *arg, eb_result rc)
     ebi_window_return(lane, &c->view, &c->loaded);
     if (c->lap_slice) ebi_window_lap_rests(lane, took_us);
     if (c->lap_slice && c->view.epoch == w->epoch) ebi_window_lapped(w, c->view.lap_at, c->lapped);
-    if (ebi_window_lapping(w)) ebi_keeper_by(bus, w->lap_rest_us);
+    if (ebi_window_lapping(w)) ebi_keeper_by(bus, w->lap.rest_us);
     if (c->alone) ebi_window_suspects(w, c->suspects);
     else if (c->suspects) ebi_lane_suspects(lane);
     if (c->ended) ebi_waiters_hit(bus, 0, EB_EMPTY);
@@ -8270,7 +8342,7 @@ EBI_FN int ebi_turn_what(ebi_lane *lane)
     const ebi_window *w = &lane->win;
     int others, busy;
     EBI_HELD(&bus->store);
-    if (bus->life.state != EBI_STARTED || lane->claiming || bus->calls.solo)
+    if (bus->life.state != EBI_STARTED || lane->turns.claiming || bus->calls.solo)
         return EBI_CLAIM_NOTHING;
     if (bus->alarms.retry_at_us && ebi_clock_mono_us(&bus->store) < bus->alarms.retry_at_us)
         return EBI_CLAIM_NOTHING;
@@ -8291,16 +8363,16 @@ EBI_FN void ebi_turn_init(ebi_lane *lane, int what, ebi_claim *c)
     eb_bus *bus = lane->bus;
     int under_way = lane->claimed.count + lane->chained;
     EBI_HELD(&bus->store);
-    EB_ASSERT(!lane->claiming && lane->batch >= 1 && lane->chained >= 0);
+    EB_ASSERT(!lane->turns.claiming && lane->turns.batch >= 1 && lane->chained >= 0);
     memset(c, 0, sizeof *c);
     c->lane = lane;
     c->alone = what == EBI_CLAIM_SUSPECT;
-    c->want = bus->calls.running || under_way ? lane->batch - under_way : lane->batch;
+    c->want = bus->calls.running || under_way ? lane->turns.batch - under_way : lane->turns.batch;
     if (c->want < 1 || c->alone) c->want = 1;
     c->single = c->want == 1;
     c->apart = -1;
     ebi_window_lend(lane, c->alone, &c->view);
-    if (!c->alone) c->due_first = lane->turn ^= 1;
+    if (!c->alone) c->due_first = lane->turns.first ^= 1;
 }
 
 /* Tells the log what a claim came upon. No lock held. */
@@ -8329,7 +8401,7 @@ EBI_FN void ebi_turn_take(ebi_lane *lane, int what)
     ebi_req r;
     eb_result rc;
     EBI_HELD(&bus->store);
-    EB_ASSERT(!lane->claiming && what != EBI_CLAIM_NOTHING);
+    EB_ASSERT(!lane->turns.claiming && what != EBI_CLAIM_NOTHING);
     ebi_turn_init(lane, what, &c);
     ebi_lane_claiming(lane, 1);
     ebi_store_unlock(store);
@@ -8359,7 +8431,7 @@ EBI_FN int ebi_start_yields(ebi_lane *lane, const ebi_entry *e)
 {
     eb_bus *bus = lane->bus;
     eb_store *store = &bus->store;
-    int64_t now_ms = ebi_clock_now_ms(store), epoch = lane->win.epoch + (lane->rescan != 0);
+    int64_t now_ms = ebi_clock_now_ms(store), epoch = lane->win.epoch + (lane->turns.rescan != 0);
     ebi_db *db;
     sqlite3_stmt *s;
     int rc = SQLITE_ERROR;
@@ -8769,7 +8841,7 @@ EBI_FN eb_result ebi_recover_begin(eb_store *store, void *arg)
     EB_ASSERT(rc != SQLITE_OK || !sqlite3_get_autocommit(store->writer.handle));
     if (rc == SQLITE_OK && version != EBI_SCHEMA_LATEST)
         return ebi_error(EB_ERR_SCHEMA, "%s: schema version %lld, this eventbus.h knows %d",
-                         store->path, (long long)version, EBI_SCHEMA_LATEST);
+                         store->place.path, (long long)version, EBI_SCHEMA_LATEST);
     if (rc == SQLITE_OK) rc = ebi_db_run(store, &store->writer, EBI_SQL_STARTS);
     if (rc == SQLITE_OK) rc = ebi_schema_meta(store, &store->writer, "starts", &starts);
     if (rc == SQLITE_OK) rc = ebi_schema_meta(store, &store->writer, "recovering", &recovering);
@@ -8914,7 +8986,7 @@ EBI_FN int ebi_attempt_outcome(eb_bus *bus, ebi_run *run, ebi_sub *sub, eb_resul
 ** held by a thread that does not exist here: it gets a new one, to find its way out with. */
 EBI_FN int ebi_attempt_forked(eb_bus *bus)
 {
-    if (bus->store.pid == ebi_platform_pid()) return 0;
+    if (bus->store.who.pid == ebi_platform_pid()) return 0;
     ebi_store_relock(&bus->store);
     ebi_life_be(bus, EBI_FORKED);
     return 1;
@@ -9098,7 +9170,7 @@ EBI_FN void ebi_worker_returned(eb_bus *bus)
     EBI_HELD(&bus->store);
     ebi_subs_resume(&bus->store, &bus->subs);
     ebi_alarms_ask(bus, EBI_ASK_SHOW);
-    if (bus->lane.claiming || bus->lane.win.parked_paused) ebi_lane_lap(&bus->lane);
+    if (bus->lane.turns.claiming || bus->lane.win.parking.paused) ebi_lane_lap(&bus->lane);
 }
 
 /* A worker thread, until the bus stops or the thread is left behind. */
@@ -9195,11 +9267,9 @@ EBI_FN void ebi_run_lose(eb_bus *bus, ebi_run *run)
 EBI_FN void ebi_worker_say_paused(const eb_store *store, const ebi_sub *sub)
 {
     eb_log_entry entry;
-    memset(&entry, 0, sizeof entry);
-    entry.level = EB_LOG_ERROR;
-    entry.message = "too many handlers never returned: subscription paused";
+    ebi_log_init(&entry, EB_LOG_ERROR, "too many handlers never returned: subscription paused",
+                 NULL);
     entry.subscription = sub->pattern;
-    entry.next_delay_ms = -1;
     ebi_log(store, &entry);
 }
 
@@ -9268,7 +9338,7 @@ EBI_FN void ebi_stop_release(eb_bus *bus)
 {
     ebi_entry *e;
     EBI_HELD(&bus->store);
-    EB_ASSERT(bus->life.state != EBI_STARTED && !bus->lane.claiming);
+    EB_ASSERT(bus->life.state != EBI_STARTED && !bus->lane.turns.claiming);
     while ((e = ebi_list_pop(&bus->lane.claimed)) != NULL) {
         ebi_key_leave(&bus->lane, e, 0);
         e->due_ms = EBI_NOT_DUE; /* the next start reads everything */
@@ -9294,7 +9364,7 @@ EBI_FN void ebi_stop_finish(eb_bus *bus)
     EB_ASSERT(bus->life.state == EBI_STOPPING);
     ebi_store_lock(store);
     while (bus->calls.first) ebi_run_lose(bus, bus->calls.first); /* those that were given up */
-    while (bus->lane.claiming) ebi_alarms_wait(bus, -1);
+    while (bus->lane.turns.claiming) ebi_alarms_wait(bus, -1);
     ebi_store_unlock(store);
     ebi_writer_enter(store); /* whatever is being born claimed is in `claimed` after this */
     ebi_writer_leave(store);
@@ -9327,14 +9397,14 @@ enum { EBI_CLOCKWORK_WAIT_US = 200000 }; /* the keeper waits no longer for anybo
 EBI_FN void ebi_clockwork_replaced(eb_bus *bus)
 {
     eb_store *store = &bus->store;
-    int64_t seq, cookie = store->cookie;
+    int64_t seq, cookie = store->trust.cookie;
     EBI_LEADS(store);
     if (ebi_db_run(store, &store->writer, EBI_SQL_READ) != SQLITE_OK) return;
     ebi_publish_last(bus, &seq);
     ebi_db_number(store, &store->writer, EBI_SQL_COOKIE, &cookie);
     ebi_db_rollback(store, &store->writer);
-    if (cookie == store->cookie) return;
-    store->cookie = cookie;
+    if (cookie == store->trust.cookie) return;
+    store->trust.cookie = cookie;
     ebi_store_lock(store);
     ebi_publish_anew(bus);
     ebi_store_unlock(store);
@@ -9344,17 +9414,17 @@ EBI_FN void ebi_clockwork_replaced(eb_bus *bus)
 EBI_FN int ebi_clockwork_outside(eb_bus *bus, int64_t until_us)
 {
     eb_store *store = &bus->store;
-    int64_t version = store->data_version;
+    int64_t version = store->trust.data_version;
     int rc, changed;
-    if (store->in_memory) return 1;
+    if (store->place.in_memory) return 1;
     if (!ebi_writer_enter_until(store, until_us)) return 0;
     rc = store->writer.handle
              ? ebi_db_number(store, &store->writer, EBI_SQL_DATA_VERSION, &version)
              : SQLITE_CANTOPEN;
     if (rc == SQLITE_OK) ebi_commit_moved(store);
-    changed = rc == SQLITE_OK && version != store->data_version;
+    changed = rc == SQLITE_OK && version != store->trust.data_version;
     if (changed) {
-        store->data_version = version;
+        store->trust.data_version = version;
         ebi_fence_check(&bus->lane);
         ebi_clockwork_replaced(bus);
     }
@@ -9385,7 +9455,7 @@ EBI_FN int64_t ebi_clockwork_in(eb_bus *bus)
     EBI_HELD(&bus->store);
     if (bus->alarms.retry_at_us > now_us) return bus->alarms.retry_at_us - now_us;
     if (bus->lane.claimed.head || bus->lane.chained || ebi_turn_due(&bus->lane)) return 0;
-    if (ebi_window_lapping(w) && w->lap_rest_us > now_us) in_us = w->lap_rest_us - now_us;
+    if (ebi_window_lapping(w) && w->lap.rest_us > now_us) in_us = w->lap.rest_us - now_us;
     if (w->next_due_ms == INT64_MAX) return in_us;
     wait_ms = w->next_due_ms - ebi_clock_now_ms(&bus->store);
     if (wait_ms <= 0) return 0;
@@ -9499,7 +9569,7 @@ EBI_FN int ebi_job_show(eb_bus *bus)
 EBI_FN int ebi_job_notes(eb_bus *bus)
 {
     EBI_HELD(&bus->store);
-    if (bus->store.note_count == 0) return 0;
+    if (bus->store.notes.count == 0) return 0;
     ebi_store_unlock(&bus->store);
     ebi_log_flush(&bus->store);
     ebi_store_lock(&bus->store);
@@ -9868,10 +9938,10 @@ EBI_FN int ebi_drain_busy(const eb_bus *bus)
 {
     const ebi_window *w = &bus->lane.win;
     EBI_HELD(&bus->store);
-    return w->ready.head || bus->lane.claimed.head || bus->lane.chained || bus->lane.claiming ||
-           bus->lane.starting.head || bus->lane.looks.head || bus->calls.running ||
-           bus->calls.timed_out || bus->out.waiting.head || bus->out.taking.head ||
-           bus->alarms.saying;
+    return w->ready.head || bus->lane.claimed.head || bus->lane.chained ||
+           bus->lane.turns.claiming || bus->lane.starting.head || bus->lane.looks.head ||
+           bus->calls.running || bus->calls.timed_out || bus->out.waiting.head ||
+           bus->out.taking.head || bus->alarms.saying;
 }
 
 /* Whether an event waits for a subscription that is paused: EB_ERR_STATE and its name. Looks at
@@ -9921,7 +9991,7 @@ EBI_FN eb_result ebi_drain_state(eb_bus *bus)
     busy = ebi_drain_busy(bus);
     cursor = ebi_window_lapping(&bus->lane.win) ? 0 : bus->lane.win.cursor;
     epoch = bus->lane.win.epoch;
-    paused = bus->lane.win.parked_paused;
+    paused = bus->lane.win.parking.paused;
     ebi_store_unlock(store);
     if (busy) return EB_EMPTY;
     rc = ebi_reader_enter(store, &db);
@@ -9941,7 +10011,7 @@ EBI_FN eb_result ebi_drain_state(eb_bus *bus)
     rc = paused ? ebi_drain_paused(bus) : EB_OK;
     if (!paused || rc != EB_OK) return rc;
     ebi_store_lock(store); /* nobody is paused: or no longer, and a lap has begun since */
-    busy = !bus->lane.win.parked_paused || bus->lane.win.epoch != epoch;
+    busy = !bus->lane.win.parking.paused || bus->lane.win.epoch != epoch;
     ebi_store_unlock(store);
     return busy ? EB_EMPTY : EB_OK;
 }
@@ -10188,9 +10258,9 @@ EBI_FN int ebi_subs_node(eb_store *store)
     EBI_LEADS(store);
     if (rc != SQLITE_OK) return rc;
     ebi_time_text(ebi_clock_now_ms(store), now);
-    ebi_bind_text(s, 1, store->node_id);
-    ebi_bind_text(s, 2, store->node_name);
-    sqlite3_bind_int64(s, 3, store->pid);
+    ebi_bind_text(s, 1, store->who.node_id);
+    ebi_bind_text(s, 2, store->who.node_name);
+    sqlite3_bind_int64(s, 3, store->who.pid);
     ebi_bind_text(s, 4, now);
     return ebi_db_step(s);
 }
@@ -10234,10 +10304,10 @@ EBI_FN eb_result ebi_life_own(eb_bus *bus)
     eb_result rc = ebi_owner_lock(store, &bus->life.owner, 0);
     if (rc != EB_ERR_OWNED) return rc;
     s = ebi_reader_enter(store, &db) == EB_OK ? ebi_db_stmt(store, db, EBI_SQL_NODE_WHO) : NULL;
-    rc = ebi_error(EB_ERR_OWNED, "%s: another bus dispatches it", store->path);
+    rc = ebi_error(EB_ERR_OWNED, "%s: another bus dispatches it", store->place.path);
     if (s && sqlite3_step(s) == SQLITE_ROW && ebi_column(s, 0))
         rc = ebi_error(EB_ERR_OWNED, "%s: another bus dispatches it: node %s, process %lld",
-                       store->path, ebi_column(s, 0), (long long)sqlite3_column_int64(s, 1));
+                       store->place.path, ebi_column(s, 0), (long long)sqlite3_column_int64(s, 1));
     sqlite3_reset(s);
     ebi_reader_leave(store, db);
     return rc;
@@ -10679,7 +10749,7 @@ EBI_FN int ebi_dlq_retry_row(eb_store *store, int64_t seq, int64_t *revived)
     ebi_time_text(ebi_clock_now_ms(store), now);
     sqlite3_bind_int64(s, 1, seq);
     ebi_bind_text(s, 2, now);
-    ebi_bind_text(s, 3, store->node_id);
+    ebi_bind_text(s, 3, store->who.node_id);
     rc = ebi_db_step(s);
     if (rc == SQLITE_OK && sqlite3_changes(store->writer.handle) == 1) {
         ++*revived;
@@ -10928,7 +10998,7 @@ EBI_FN int ebi_figures_known(eb_bus *bus, eb_stats *out)
     ebi_store_unlock(store);
     if (!known || !ebi_writer_enter_until(store, ebi_clock_mono_us(store) + EBI_STATS_WAIT_US))
         return 0;
-    if (!store->must_reopen && store->writer.handle &&
+    if (!store->trust.must_reopen && store->writer.handle &&
         ebi_db_run(store, &store->writer, EBI_SQL_READ) == SQLITE_OK) {
         int64_t seq;
         done = ebi_db_number(store, &store->writer, EBI_SQL_LAST_SEQ, &seq) == SQLITE_OK &&
@@ -10987,7 +11057,7 @@ EBI_FN eb_result ebi_figures_get(eb_store *store, eb_stats *out)
     ebi_store_lock(store);
     for (sub = bus->subs.first; sub; sub = sub->next) out->paused += sub->paused != 0;
     out->unmatched = bus->figures.unmatched;
-    out->commits = store->commits;
+    out->commits = store->queue.commits;
     out->lost_workers = bus->crew.lost;
     out->published = bus->figures.published;
     out->delivered = bus->figures.delivered;
@@ -11040,7 +11110,7 @@ EB_API eb_result eb_open(eb_bus **out, const eb_options *options)
 {
     eb_allocator allocator;
     eb_logger logger;
-    eb_store voice; /* to say why it failed, when there is no bus */
+    eb_log_entry entry; /* why it failed: there is no bus to say it */
     eb_bus *bus = NULL;
     eb_result rc;
     if (!out) return ebi_error(EB_ERR_ARG, "out is NULL");
@@ -11069,9 +11139,11 @@ EB_API eb_result eb_open(eb_bus **out, const eb_options *options)
         *out = bus;
         return EB_OK;
     }
-    memset(&voice, 0, sizeof voice);
-    voice.logger = logger;
-    ebi_log_note(&voice, EB_LOG_ERROR, "eb_open failed", ebi_error_text);
+    ebi_log_init(&entry, EB_LOG_ERROR, "eb_open failed", ebi_error_text);
+    entry.time_ms = ebi_platform_now_ms();
+    if (options && options->ns && options->ns[0]) entry.ns = options->ns;
+    if (options) entry.node = options->node_name ? options->node_name : options->node_id;
+    ebi_log_to(&logger, &entry, NULL);
     return rc;
 }
 

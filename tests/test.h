@@ -395,7 +395,7 @@ T_UNUSED static int t_queued(eb_bus *bus)
     const ebi_req *r;
     int n = 0;
     ebi_store_lock(&bus->store);
-    for (r = bus->store.queue_head; r; r = r->next) n++;
+    for (r = bus->store.queue.head; r; r = r->next) n++;
     ebi_store_unlock(&bus->store);
     return n;
 }

@@ -30,8 +30,8 @@ static void between(void)
     int claims;
     if (!p_get(&cross.armed)) return;
     ebi_store_lock(&bus->store);
-    claims = bus->store.leading && ebi_thread_same(bus->store.leader, ebi_thread_self()) &&
-             bus->lane.claiming;
+    claims = bus->store.queue.leading && ebi_thread_same(bus->store.queue.leader, ebi_thread_self()) &&
+             bus->lane.turns.claiming;
     ebi_store_unlock(&bus->store);
     if (!claims) return;
     p_set(&cross.armed, 0);

@@ -62,7 +62,7 @@ static void version_before(const char *path, const char *ns)
     eb_bus *bus;
     step("", "");
     bus = t_open(&o);
-    snprintf(prefix, sizeof prefix, "%s", bus->store.prefix);
+    snprintf(prefix, sizeof prefix, "%s", bus->store.place.prefix);
     t_subscribe(bus, "*", act, &calls);
     T_DO(eb_start(bus));
     T_DO(eb_publish(bus, "ok", "1", NULL));

@@ -138,7 +138,7 @@ TEST no_statement_walks_through_what_grows_for_ever(const char *ns)
     int i, k, used[WALKERS] = {0}, wrong = 0;
     for (i = 0; i < EBI_SQL_COUNT; i++) {
         plan_of(bus, i, plan, sizeof plan);
-        walked(i, bus->store.prefix, plan, table, sizeof table);
+        walked(i, bus->store.place.prefix, plan, table, sizeof table);
         if (!table[0]) continue;
         for (k = 0; k < WALKERS; k++)
             if (strcmp(walkers[k].name, names[i]) == 0 && strcmp(walkers[k].table, table) == 0)
@@ -198,7 +198,7 @@ TEST partial_indexes_are_used_by_those_that_need_them(const char *ns)
     int i, wrong = 0;
     for (k = 0; k < sizeof indexed / sizeof *indexed; k++) {
         int found = 0;
-        snprintf(index, sizeof index, "INDEX %s%s", bus->store.prefix, indexed[k].index);
+        snprintf(index, sizeof index, "INDEX %s%s", bus->store.place.prefix, indexed[k].index);
         for (i = 0; i < EBI_SQL_COUNT; i++) {
             size_t len = strlen(indexed[k].prefix);
             if (strncmp(names[i], indexed[k].prefix, len) != 0) continue;

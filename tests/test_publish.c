@@ -924,7 +924,7 @@ TEST bus_in_memory_is_never_opened_anew(void)
     eb_event_list list;
     T_OK(eb_post(bus, "a", "1", NULL));
     ebi_writer_enter(&bus->store);
-    bus->store.must_reopen = 1;
+    bus->store.trust.must_reopen = 1;
     ebi_writer_leave(&bus->store);
     T_OK(eb_post(bus, "a", "2", NULL));
     T_OK(eb_log_read(eb_bus_store(bus), NULL, &list));

@@ -151,10 +151,10 @@ TEST stopped_bus_does_not_revoke_the_claims_of_the_next(void)
     t_post(two, "a", NULL);
     ASSERT_EQ(SQLITE_OK,
               t_sql(path, "UPDATE deliveries SET status='processing',token=77", NULL, 0));
-    one->store.must_reopen = 1; /* as after a failed write */
+    one->store.trust.must_reopen = 1; /* as after a failed write */
     T_IS(EB_ERR_NOT_FOUND, eb_dlq_retry(eb_bus_store(one), "no id", NULL));
     ASSERT_EQ(77, t_sql_int(path, "SELECT token FROM deliveries"));
-    two->store.must_reopen = 1; /* the owner itself takes back what it does not know */
+    two->store.trust.must_reopen = 1; /* the owner itself takes back what it does not know */
     T_IS(EB_ERR_NOT_FOUND, eb_dlq_retry(eb_bus_store(two), "no id", NULL));
     ASSERT_EQ(0, t_sql_int(path, "SELECT count(token) FROM deliveries"));
     T_OK(eb_drain(two, EB_NONE));
@@ -989,7 +989,7 @@ TEST drain_beside_a_paused_subscription_that_goes_on_waits(void)
     p_set(&gate.release, 1);
     for (i = 1; i;) {
         ebi_store_lock(&bus->store);
-        i = bus->subs.first->paused || bus->lane.win.parked_paused;
+        i = bus->subs.first->paused || bus->lane.win.parking.paused;
         ebi_store_unlock(&bus->store);
         p_nap(1);
     }

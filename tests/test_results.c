@@ -484,8 +484,8 @@ static int queued(eb_bus *bus)
     const ebi_req *r;
     int n;
     ebi_store_lock(&bus->store);
-    n = bus->store.leading;
-    for (r = bus->store.queue_head; r; r = r->next) n++;
+    n = bus->store.queue.leading;
+    for (r = bus->store.queue.head; r; r = r->next) n++;
     ebi_store_unlock(&bus->store);
     return n;
 }
