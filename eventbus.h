@@ -5244,6 +5244,7 @@ typedef struct ebi_passed {
 /* One claim after the other. */
 typedef struct ebi_turns {
     int claiming; /* one is under way */
+    int64_t begun; /* so many, this start */
     int rescan;   /* a lap was asked for meanwhile; 2: to forget everything */
     int batch;    /* so many are claimed at once */
     int first;    /* what is looked at first changes each time */
@@ -6148,6 +6149,7 @@ EBI_FN void ebi_lane_claiming(ebi_lane *lane, int on)
     EBI_HELD(&lane->bus->store);
     EB_ASSERT(lane->turns.claiming != on);
     lane->turns.claiming = on;
+    lane->turns.begun += on;
     if (on || !rescan) return;
     lane->turns.rescan = 0;
     if (rescan == 2) ebi_window_forget(lane);
@@ -9976,44 +9978,66 @@ EBI_FN eb_result ebi_drain_paused(eb_bus *bus)
     return rc;
 }
 
-/* Whether anything is left to do: EB_OK no, EB_EMPTY yes, else an error. What memory has passed
-** over is not looked at again; the rest is three looks at an index, through the reader, so that
-** neither a publisher nor a foreign lock is in the way. No lock held. */
-EBI_FN eb_result ebi_drain_state(eb_bus *bus)
+/* What of the lane an answer about the file rests on: if that has changed meanwhile, it is worth
+** nothing. */
+typedef struct ebi_drain {
+    int64_t cursor, epoch, begun;
+    int paused;
+} ebi_drain;
+
+/* Takes it; 1: memory has something to do. No lock held. */
+EBI_FN int ebi_drain_note(eb_bus *bus, ebi_drain *d)
+{
+    const ebi_lane *lane = &bus->lane;
+    int busy;
+    ebi_store_lock(&bus->store);
+    busy = ebi_drain_busy(bus);
+    d->cursor = ebi_window_lapping(&lane->win) ? 0 : lane->win.cursor;
+    d->epoch = lane->win.epoch;
+    d->begun = lane->turns.begun;
+    d->paused = lane->win.parking.paused;
+    ebi_store_unlock(&bus->store);
+    return busy;
+}
+
+/* Whether rows are left that memory has to come back to: *left. What it has passed over is not
+** looked at again; the rest is looks at an index, through the reader, so that neither a publisher
+** nor a foreign lock is in the way. */
+EBI_FN eb_result ebi_drain_rows(eb_bus *bus, const ebi_drain *d, int *left)
 {
     eb_store *store = &bus->store;
     ebi_db *db;
-    sqlite3_stmt *s;
-    int64_t cursor, epoch;
-    int code = SQLITE_ERROR, busy, paused, left = 0;
-    eb_result rc;
-    ebi_store_lock(store);
-    busy = ebi_drain_busy(bus);
-    cursor = ebi_window_lapping(&bus->lane.win) ? 0 : bus->lane.win.cursor;
-    epoch = bus->lane.win.epoch;
-    paused = bus->lane.win.parking.paused;
-    ebi_store_unlock(store);
-    if (busy) return EB_EMPTY;
-    rc = ebi_reader_enter(store, &db);
-    s = rc == EB_OK ? ebi_db_stmt(store, db, EBI_SQL_UNFINISHED) : NULL;
-    if (rc == EB_OK && s) {
-        sqlite3_bind_int64(s, 1, cursor);
-        sqlite3_bind_int64(s, 2, epoch);
+    int code = SQLITE_ERROR;
+    eb_result rc = ebi_reader_enter(store, &db);
+    sqlite3_stmt *s = rc == EB_OK ? ebi_db_stmt(store, db, EBI_SQL_UNFINISHED) : NULL;
+    if (s) {
+        sqlite3_bind_int64(s, 1, d->cursor);
+        sqlite3_bind_int64(s, 2, d->epoch);
         code = sqlite3_step(s);
-        if (code == SQLITE_ROW) left = sqlite3_column_int(s, 0);
+        if (code == SQLITE_ROW) *left = sqlite3_column_int(s, 0);
         sqlite3_reset(s);
     }
     if (rc == EB_OK && code != SQLITE_ROW)
         rc = ebi_db_error(db, s ? code : ebi_db_code(db), "looking for unfinished events");
     ebi_reader_leave(store, db);
+    return rc;
+}
+
+/* Whether anything is left to do: EB_OK no, EB_EMPTY yes, else an error. Memory is asked, then the
+** file, then memory again: an event that was due in between may have run, and others of its key,
+** which nothing in the file brings back, are next. No lock held. */
+EBI_FN eb_result ebi_drain_state(eb_bus *bus)
+{
+    ebi_drain before, after;
+    int left = 0;
+    eb_result rc;
+    if (ebi_drain_note(bus, &before)) return EB_EMPTY;
+    rc = ebi_drain_rows(bus, &before, &left);
+    if (rc == EB_OK && !left && before.paused) rc = ebi_drain_paused(bus);
     if (rc != EB_OK) return rc;
-    if (left) return EB_EMPTY;
-    rc = paused ? ebi_drain_paused(bus) : EB_OK;
-    if (!paused || rc != EB_OK) return rc;
-    ebi_store_lock(store); /* nobody is paused: or no longer, and a lap has begun since */
-    busy = !bus->lane.win.parking.paused || bus->lane.win.epoch != epoch;
-    ebi_store_unlock(store);
-    return busy ? EB_EMPTY : EB_OK;
+    if (left || ebi_drain_note(bus, &after)) return EB_EMPTY;
+    return after.begun == before.begun && after.epoch == before.epoch &&
+                   after.paused == before.paused ? EB_OK : EB_EMPTY;
 }
 
 /* What others have committed counts too: looks for it, unless the writer is not to be had in time.

@@ -1003,6 +1003,54 @@ TEST drain_beside_a_paused_subscription_that_goes_on_waits(void)
     PASS();
 }
 
+/* The head of a key is snoozed when eb_drain looks at memory, and done when it looks at the file: the
+** next of the key runs, though no row says that anything is left. */
+static struct {
+    int heads;
+    p_gate next;
+} in_line;
+
+static eb_result sleeps_once(eb_delivery *d, void *user)
+{
+    (void)user;
+    if (strcmp(d->event->payload, "2") == 0) return p_wait_at(d, &in_line.next);
+    return p_add(&in_line.heads, 1) == 1 ? eb_snooze(d, 300) : EB_OK;
+}
+
+TEST drain_beside_a_head_that_comes_back_waits(void)
+{
+    eb_options o = driven(t_path("head-back"), 0);
+    eb_message m[2];
+    pthread_t thread;
+    eb_bus *bus;
+    int drains = 0;
+    memset(&in_line, 0, sizeof in_line);
+    drained = EB_EMPTY;
+    bus = t_run_with(&o, "a", sleeps_once, NULL);
+    m[0] = t_message("a", "1");
+    m[1] = t_message("a", "2");
+    m[0].ordering_key = m[1].ordering_key = "K";
+    T_OK(eb_send(bus, m, 2, NULL));
+    P_EVENTUALLY(p_get(&in_line.heads) == 1);
+    ebi_mutex_lock(&bus->store.read_lock);
+    thread = p_go(drain_it, bus);
+    while (!drains) {
+        ebi_store_lock(&bus->store);
+        drains = bus->alarms.drainers;
+        ebi_store_unlock(&bus->store);
+        p_nap(1);
+    }
+    P_EVENTUALLY(p_get(&in_line.next.entered)); /* 300 ms later: it waits to look at the file */
+    ebi_mutex_unlock(&bus->store.read_lock);
+    p_nap(50);
+    T_EQ(EB_EMPTY, __atomic_load_n(&drained, __ATOMIC_SEQ_CST)); /* it still waits */
+    p_set(&in_line.next.release, 1);
+    p_join(thread);
+    T_EQ(EB_OK, drained);
+    eb_destroy(bus);
+    PASS();
+}
+
 enum { DEAD_ONES = 700 }; /* eb_dlq_retry_all goes on in steps of 200 */
 
 static struct {
@@ -1184,6 +1232,7 @@ SUITE(audit)
     greatest_set_test_suffix("keys");
     RUN_TESTp(drain_names_the_paused_subscription_that_the_rest_waits_for, 1);
     RUN_TEST(drain_beside_a_paused_subscription_that_goes_on_waits);
+    RUN_TEST(drain_beside_a_head_that_comes_back_waits);
     RUN_TEST(retry_all_takes_each_dead_letter_once_though_it_dies_again);
     greatest_set_test_suffix("threads");
     RUN_TESTp(big_batch_on_a_started_bus_stays_within_the_memory_limit, 0, 300);
