@@ -83,7 +83,7 @@ CONTENTS
         >>ownership     One dispatcher per file and namespace
         >>schema        Tables: the text of every version
         >>migration     Whose file it is, and bringing it forward
-        >>store         Opening, closing, reading
+        >>store         Options, place, opening, closing
         >>commits       One transaction, whoever is in it
         >>wal           The write-ahead log stays short
         >>writer        One connection, many callers, one commit
@@ -115,7 +115,7 @@ CONTENTS
         >>attempts      Running the handlers of one event
         >>workers       Threads that run handlers
         >>stops         The last commit of a bus
-        >>clockwork     What has to be done at what time
+        >>clockwork     Deadlines, acks, others' commits: what when
         >>pump          The same engine on the caller's thread
         >>waiting       For one event, for all of them
         >>options       Checked once, resolved once
@@ -1434,7 +1434,7 @@ EBI_FN void ebi_text_json(ebi_text_out *out, const char *text, size_t n)
     if (out->cap > 0) out->buf[out->len < out->cap ? out->len : out->cap - 1] = 0;
 }
 
-/* The same as a JSON string with its quotes. */
+/* ebi_text_clean() as a JSON string with its quotes: for the log, and for errors. */
 EBI_FN size_t ebi_json_quote(char *out, size_t cap, const char *text, size_t max)
 {
     size_t k = 1 + ebi_text_clean(out + 1, cap - 2, text, max, 1);
@@ -1475,6 +1475,24 @@ EBI_FN int ebi_uri_path(const char *uri, char *out, size_t cap)
     }
     return k > 0;
 }
+
+/* Copies text to *at, which goes on behind it; *field is the copy, NULL for NULL. Returns its
+** length. */
+EBI_FN size_t ebi_text_copy(char **at, const char **field, const char *text, size_t len)
+{
+    if (!text) {
+        *field = NULL;
+        return 0;
+    }
+    memcpy(*at, text, len);
+    (*at)[len] = 0;
+    *field = *at;
+    *at += len + 1;
+    return len;
+}
+
+/* Length of text, 0 for NULL. */
+EBI_FN size_t ebi_text_size(const char *text) { return text ? strlen(text) : 0; }
 
 /* ===========================================================================
 ** >>json   What is JSON and what is not                           [private]
@@ -1721,7 +1739,7 @@ EBI_FN int64_t ebi_time_number(const char *s, int width)
     return value;
 }
 
-/* The reverse. 0 for text that is not of that form. */
+/* The reverse of ebi_time_text(); 0 for text that is not of that form. */
 EBI_FN int64_t ebi_time_parse(const char *s)
 {
     static const char shape[] = "dddd-dd-ddTdd:dd:dd.dddZ";
@@ -1914,7 +1932,7 @@ EBI_FN eb_result ebi_error(eb_result result, const char *fmt, ...)
 ** >>sql   Every statement, in one list                            [private]
 ** ========================================================================
 ** '@' stands for the namespace prefix. Prepared once per connection, when first used. The hot path
-** (the first two groups) uses no view, trigger, JSON or date function, so a small SQLite suffices.
+** (all groups up to the recovery) uses no view, trigger, JSON or date function of SQLite.
 ** test_plans.c asks the query planner about each of them: none scans event_log, finished or
 ** dead_letters, unless its name is in that test's list of the few that must. */
 
@@ -2108,7 +2126,7 @@ enum { /* EBI_SQL_FILTER and what pages: ebi_filter_bind() */
                 " FROM @deliveries WHERE seq=?1) AND aside=0 AND " EBI_SQL_IN_LINE                 \
                 " AND seq<>?1 AND token IS NULL AND due_ms IS NULL AND apart IS NULL LIMIT 1)")    \
     X(LOAD_ONE, EBI_SQL_LOAD "WHERE d.seq=?1")                                                     \
-    /* how a claim ends: ebi_end_run() binds for all of these */                                   \
+    /* how a claim ends: ebi_end_run() binds, but for REVOKE */                                    \
     X(REVOKE, "UPDATE @deliveries SET token=NULL WHERE seq=?1")                                    \
     X(DELETE_LIVE, "DELETE FROM @deliveries WHERE seq=?1 AND token IS ?2")                         \
     X(DELETE_FRESH, "DELETE FROM @deliveries WHERE seq=?1 AND " EBI_SQL_FRESH(""))                 \
@@ -2260,7 +2278,7 @@ typedef struct ebi_hooks {
     void (*over)(eb_store *store, eb_result rc); /* leader: what was begun is over */
     void (*rode)(eb_store *store, eb_result rc); /* lock held, leader: what became of it */
     eb_result (*renewed)(eb_store *store); /* leader: the file was opened anew; is memory right? */
-    int (*started)(eb_store *store);      /* leader: whether this bus dispatches */
+    int (*started)(eb_store *store);      /* lock held, leader: whether this bus dispatches */
     int (*copies)(eb_store *store);       /* lock held: the WAL is long; 1: somebody will copy it */
     ebi_cond *(*wake)(eb_store *store);   /* lock held: whom to signal when the lock is free */
     void (*noted)(eb_store *store);       /* lock held: there is something for the log */
@@ -2578,7 +2596,7 @@ EBI_FN void ebi_log(const eb_store *store, eb_log_entry *e)
     ebi_log_to(&store->logger, e, store);
 }
 
-/* One entry without an event. No lock held, not by the leader. */
+/* Says it. No lock held, not by the leader. */
 EBI_FN void ebi_log_note(const eb_store *store, int level, const char *message, const char *error)
 {
     eb_log_entry e;
@@ -3129,7 +3147,7 @@ static const char *const ebi_schema_v1[] = {
     "l.created_at,f.finished_at,l.seq FROM @finished AS f JOIN @event_log AS l ON l.seq=f.seq"
     " UNION ALL SELECT id,type,payload,'dlq',failed,errors,metadata,created_at,died_at,seq"
     " FROM @dead_letters WHERE subscription=''",
-    /* What an operator may do with UPDATE events SET status = ... */
+    /* What an operator may do with UPDATE events SET status = ... (replaced in version 2) */
     "CREATE TRIGGER @events_update INSTEAD OF UPDATE ON @events BEGIN"
     " SELECT CASE WHEN new.id IS NOT old.id OR new.seq IS NOT old.seq OR new.type IS NOT old.type"
     " OR new.payload IS NOT old.payload OR new.metadata IS NOT old.metadata"
@@ -3615,9 +3633,10 @@ EBI_FN eb_result ebi_schema_open(eb_store *store, ebi_db *db, int create)
 }
 
 /* ===========================================================================
-** >>store   Opening, closing, reading                             [private]
+** >>store   Options, place, opening, closing                             [private]
 ** ========================================================================
-** What is done once: options, the place of the file, opening and closing. No lock is needed yet. */
+** What is done once: options, the place of the file, opening and closing. Nobody else knows the
+** store yet, or any more. */
 
 EBI_FN int ebi_store_is_memory(const char *path) { return strcmp(path, ":memory:") == 0; }
 
@@ -3867,7 +3886,7 @@ EBI_FN void ebi_req_init(ebi_req *r, eb_result (*func)(eb_store *, void *),
     r->error[0] = 0;
 }
 
-/* A failed member of a transaction: remembers the text for the thread that waits. */
+/* How a member of a transaction ended; if it failed, with the text for the thread that waits. */
 EBI_FN void ebi_req_end(ebi_req *r, eb_result rc)
 {
     EB_ASSERT(r->state != EBI_REQ_DONE || rc < 0);
@@ -3965,7 +3984,8 @@ EBI_FN eb_result ebi_commit_renew(eb_store *store)
     return EB_OK;
 }
 
-/* The same if there is need; then the engine compares its memory with what is in the file. */
+/* The same if there is need; then the engine compares its memory with what is in the file
+** (hooks->renewed: ebi_fence_resync). */
 EBI_FN eb_result ebi_commit_ready(eb_store *store)
 {
     eb_result rc = EB_OK;
@@ -4423,7 +4443,7 @@ EBI_FN eb_result ebi_writer_commit(eb_store *store, ebi_req *r)
     return r->rc;
 }
 
-/* The same within busy_timeout_ms from now. */
+/* The monotonic time at which busy_timeout_ms from now are over. */
 EBI_FN int64_t ebi_writer_until(const eb_store *store)
 {
     return ebi_clock_add(ebi_clock_mono_us(store), ebi_clock_us(store->busy_timeout_ms));
@@ -4465,6 +4485,39 @@ EBI_FN void ebi_writer_leave(eb_store *store)
     ebi_store_unlock(store);
 }
 
+/* Closes both connections for good, though a handler that was left behind may still call: it gets
+** EB_ERR_SHUTDOWN. read_lock comes before the lead, as in ebi_depths_begin(). No lock held. */
+EBI_FN void ebi_store_shut(eb_store *store)
+{
+    ebi_mutex_lock(&store->read_lock);
+    ebi_writer_enter(store);
+    store->closed = 1;
+    ebi_db_close(&store->reader);
+    ebi_db_close(&store->writer);
+    ebi_writer_leave(store);
+    ebi_mutex_unlock(&store->read_lock);
+}
+
+/* eb_checkpoint: as much as can be copied now. No lock held. */
+EBI_FN eb_result ebi_store_checkpoint(eb_store *store)
+{
+    eb_result rc;
+    int code, left = 0, copied = 0;
+    if (store->place.in_memory) return EB_OK;
+    ebi_writer_enter(store);
+    rc = ebi_commit_ready(store);
+    if (rc == EB_OK) rc = ebi_db_level(&store->writer, store->durability);
+    if (rc == EB_OK) {
+        code = sqlite3_wal_checkpoint_v2(store->writer.handle, NULL, SQLITE_CHECKPOINT_PASSIVE,
+                                         &left, &copied);
+        if (code != SQLITE_OK) rc = ebi_commit_error(store, code, "checkpoint");
+        else if (copied < left) rc = ebi_error(EB_ERR_BUSY, "a reader holds part of the WAL");
+        ebi_wal_copied_to(store, copied);
+    }
+    ebi_writer_leave(store);
+    return rc;
+}
+
 /* ===========================================================================
 ** >>readers   Looking without being in the way                    [private]
 ** ========================================================================
@@ -4497,7 +4550,7 @@ EBI_FN void ebi_reader_leave(eb_store *store, ebi_db *db)
     else ebi_mutex_unlock(&store->read_lock);
 }
 
-/* The same with a read transaction, so that everything read is of one moment. */
+/* ebi_reader_enter() with a read transaction, so that everything read is of one moment. */
 EBI_FN eb_result ebi_snapshot_enter(eb_store *store, ebi_db **db)
 {
     eb_result rc = ebi_reader_enter(store, db);
@@ -4514,39 +4567,6 @@ EBI_FN void ebi_snapshot_leave(eb_store *store, ebi_db *db)
         else ebi_db_close(db);
     }
     ebi_reader_leave(store, db);
-}
-
-/* Closes both connections for good, though a handler that was left behind may still call: it gets
-** EB_ERR_SHUTDOWN. read_lock comes before the lead, as in ebi_depths_begin(). No lock held. */
-EBI_FN void ebi_store_shut(eb_store *store)
-{
-    ebi_mutex_lock(&store->read_lock);
-    ebi_writer_enter(store);
-    store->closed = 1;
-    ebi_db_close(&store->reader);
-    ebi_db_close(&store->writer);
-    ebi_writer_leave(store);
-    ebi_mutex_unlock(&store->read_lock);
-}
-
-/* eb_checkpoint: as much as can be copied now. No lock held. */
-EBI_FN eb_result ebi_store_checkpoint(eb_store *store)
-{
-    eb_result rc;
-    int code, left = 0, copied = 0;
-    if (store->place.in_memory) return EB_OK;
-    ebi_writer_enter(store);
-    rc = ebi_commit_ready(store);
-    if (rc == EB_OK) rc = ebi_db_level(&store->writer, store->durability);
-    if (rc == EB_OK) {
-        code = sqlite3_wal_checkpoint_v2(store->writer.handle, NULL, SQLITE_CHECKPOINT_PASSIVE,
-                                         &left, &copied);
-        if (code != SQLITE_OK) rc = ebi_commit_error(store, code, "checkpoint");
-        else if (copied < left) rc = ebi_error(EB_ERR_BUSY, "a reader holds part of the WAL");
-        ebi_wal_copied_to(store, copied);
-    }
-    ebi_writer_leave(store);
-    return rc;
 }
 
 /* A status as the tables and the view have it. */
@@ -4630,24 +4650,6 @@ typedef struct ebi_types {
     char *at[EBI_TYPES];
     int count, overflow; /* overflow: and others */
 } ebi_types;
-
-/* Copies text to *at, which goes on behind it; *field is the copy, NULL for NULL. Returns its
-** length. */
-EBI_FN size_t ebi_text_copy(char **at, const char **field, const char *text, size_t len)
-{
-    if (!text) {
-        *field = NULL;
-        return 0;
-    }
-    memcpy(*at, text, len);
-    (*at)[len] = 0;
-    *field = *at;
-    *at += len + 1;
-    return len;
-}
-
-/* Length of text, 0 for NULL. */
-EBI_FN size_t ebi_text_size(const char *text) { return text ? strlen(text) : 0; }
 
 /* What a copy of this message takes in memory. */
 EBI_FN size_t ebi_entry_size(const eb_message *m, size_t payload_len, const char *producer,
@@ -5155,11 +5157,11 @@ EBI_FN ebi_sub *ebi_subs_unshown(eb_store *store, ebi_subs *subs)
 /* ===========================================================================
 ** >>bus   The state of a bus, room by room                        [private]
 ** ========================================================================
-** Each struct is written by the rooms that it names, and only there; the others ask. All of it is
-** under the lock, but for what a comment says belongs to the leader or to one thread. What is on
-** disk is the truth; memory holds a bounded window of it. */
+** Each struct is written by the rooms that it names, and only there; the others ask, for small
+** things through >>state. All of it is under the lock, but for what a comment says belongs to the
+** leader or to one thread. What is on disk is the truth; memory holds a bounded window of it. */
 
-/* One handler call; belongs to the thread that makes it, except the marked ones. */
+/* One attempt and the call under way in it; of the thread that makes it, but for what is marked. */
 typedef struct ebi_run {
     eb_delivery pub;
     eb_event event;
@@ -5253,8 +5255,8 @@ typedef struct ebi_turns {
 } ebi_turns;
 
 /* A lane: one subscription's way through the log. There is one, that of the unnamed handlers
-** together. Written by >>windows, >>lanes, >>passed, >>keys and the rooms of a claim; under the
-** lock. */
+** together. Written by >>windows, >>lanes, >>passed, >>keys, the rooms of a claim, and at the end
+** by >>stops; under the lock. */
 typedef struct ebi_lane {
     eb_bus *bus; /* immutable */
     ebi_window win;
@@ -5279,7 +5281,7 @@ typedef struct ebi_settings {
     eb_notify notify;
 } ebi_settings;
 
-/* Written by >>life; under the lock, but for owner. */
+/* Written by >>state and >>life; under the lock, but for owner. */
 typedef struct ebi_life {
     int state, refs;     /* refs: the user and every thread left behind */
     int abandon;         /* what still runs is given up */
@@ -5288,14 +5290,15 @@ typedef struct ebi_life {
     ebi_db owner;        /* the side file, while started; of the thread that starts or stops */
 } ebi_life;
 
-/* Handlers that run. Written by >>attempts; under the lock. */
+/* Handlers that run. Written by >>state; under the lock. */
 typedef struct ebi_calls {
     ebi_run *first;
     int running, solo; /* solo: a suspect runs, and nothing beside it */
     int64_t timed_out; /* token that the keeper is about to give up; or 0 */
 } ebi_calls;
 
-/* What handlers came to, until it is on disk. Written by >>outcomes; under the lock. */
+/* What handlers came to, until it is on disk. Written by >>outcomes, rc also by >>alarms;
+** under the lock. */
 typedef struct ebi_outcomes {
     ebi_list waiting, taking; /* taking: whoever leads has them in a transaction */
     int64_t since_us; /* the first of them waits since */
@@ -5321,7 +5324,8 @@ typedef struct ebi_alarms {
     int drainers, saying;            /* for the end of all; something is being told to the log */
 } ebi_alarms;
 
-/* Threads. Written by >>workers, >>clockwork and >>life; under the lock, but for checker. */
+/* Threads. Written by >>workers, >>clockwork, >>life, idle by >>alarms; under the lock, but for
+** checker. */
 typedef struct ebi_crew {
     ebi_worker *workers;
     int idle, alive, lost, started, keeper_alive, joining, joined;
@@ -5345,7 +5349,7 @@ typedef struct ebi_pump {
     int64_t until_us; /* monotonic: the caller of eb_wait or eb_drain waits no longer */
 } ebi_pump;
 
-/* Since the bus was opened; under the lock. */
+/* Since the bus was opened. Written by >>state; under the lock. */
 typedef struct ebi_figures {
     int64_t published, delivered, failed_attempts, died, stale, unmatched;
     ebi_types unmatched_types; /* of which it was said that nobody wants them */
@@ -5387,8 +5391,6 @@ struct eb_bus {
 ** What the rooms below need of structs whose own room comes later: they are changed here, one
 ** function for each thing that can happen. */
 
-static const char ebi_no_memory_error[] = "\"out of memory while recording this error\"";
-
 /* The bus around a store, NULL: it has none. */
 EBI_FN eb_bus *ebi_bus_of(eb_store *store) { return store->bus; }
 
@@ -5406,6 +5408,14 @@ EBI_FN void ebi_life_begin(eb_bus *bus, int64_t incarnation)
 {
     EB_ASSERT(bus->life.state == EBI_STARTING && incarnation > 0);
     bus->life.incarnation = incarnation;
+}
+
+/* Whether this bus dispatches; a hook. */
+EBI_FN int ebi_life_started(eb_store *store)
+{
+    EBI_HELD(store);
+    EBI_LEADS(store);
+    return store->bus && store->bus->life.state == EBI_STARTED;
 }
 
 /* One more, or one less, refers to it; 1: that was the last. Lock held. */
@@ -5497,6 +5507,14 @@ EBI_FN int ebi_figures_unmatched(eb_bus *bus, const char *type)
 }
 
 /* ---- what is the leader's ---- */
+
+/* The next token: no two claims have the same. By the leader. */
+EBI_FN int64_t ebi_lead_token(eb_bus *bus)
+{
+    EBI_LEADS(&bus->store);
+    EB_ASSERT(bus->lead.next_token > 0);
+    return ++bus->lead.next_token;
+}
 
 /* A new start: no token of it was ever given out, nothing is known of claims. */
 EBI_FN void ebi_lead_begin(eb_bus *bus, int64_t token)
@@ -5760,20 +5778,13 @@ EBI_FN eb_result ebi_alarms_hopeless(const eb_bus *bus)
     return ebi_error(rc, "events cannot be dispatched: %s", bus->store.notes.trouble);
 }
 
-/* Until when a call of the engine may wait for somebody else's lock. */
+/* Until when a call of the engine may wait for somebody else's lock. Lock held. */
 EBI_FN int64_t ebi_alarms_until(const eb_bus *bus)
 {
     int64_t until_us = ebi_writer_until(&bus->store), end_us = bus->life.until_us;
+    EBI_HELD(&bus->store);
     if (bus->pump.until_us && bus->pump.until_us < until_us) until_us = bus->pump.until_us;
     return end_us && end_us < until_us ? end_us : until_us;
-}
-
-/* Whether this bus dispatches; a hook. */
-EBI_FN int ebi_life_started(eb_store *store)
-{
-    EBI_HELD(store);
-    EBI_LEADS(store);
-    return store->bus && store->bus->life.state == EBI_STARTED;
 }
 
 /* Leaves a checkpoint to the keeper, if there is one. Lock held. */
@@ -5794,14 +5805,6 @@ EBI_FN int ebi_keeper_copies(eb_store *store)
 ** See ebi_depths. Whoever changes the status of a row says so in the same transaction; what cannot
 ** be told that way (another process, a commit of unknown end) makes them unknown until they are
 ** counted, see >>figures. */
-
-/* The next token: no two claims have the same. By the leader. */
-EBI_FN int64_t ebi_lead_token(eb_bus *bus)
-{
-    EBI_LEADS(&bus->store);
-    EB_ASSERT(bus->lead.next_token > 0);
-    return ++bus->lead.next_token;
-}
 
 /* Inside a transaction: so many more, or less, of each. By the leader. */
 EBI_FN void ebi_depths_add(eb_store *store, int64_t pending, int64_t processing, int64_t dead)
@@ -6099,14 +6102,6 @@ EBI_FN void ebi_window_forget(ebi_lane *lane)
     lane->passed.to = 0;
 }
 
-/* The same as soon as no claim is under way, which has part of it in its hands. Lock held. */
-EBI_FN void ebi_lane_forget(ebi_lane *lane)
-{
-    EBI_HELD(&lane->bus->store);
-    if (lane->turns.claiming) lane->turns.rescan = 2;
-    else ebi_window_forget(lane);
-}
-
 /* What was parked may have somebody now: it is looked at again, from here to the end and then from
 ** the beginning to here, so that a lap that is under way is never begun anew. The new epoch puts
 ** what stands aside back into line; who still has nobody steps aside once more. Lock held. */
@@ -6134,28 +6129,6 @@ EBI_FN void ebi_window_lap(ebi_lane *lane)
     ebi_notice(bus, 0);
 }
 
-/* The same as soon as no claim is under way. Lock held. */
-EBI_FN void ebi_lane_lap(ebi_lane *lane)
-{
-    EBI_HELD(&lane->bus->store);
-    if (lane->turns.claiming) lane->turns.rescan |= 1;
-    else ebi_window_lap(lane);
-}
-
-/* A claim begins, or is over: what was asked for meanwhile is done now. Lock held. */
-EBI_FN void ebi_lane_claiming(ebi_lane *lane, int on)
-{
-    int rescan = lane->turns.rescan;
-    EBI_HELD(&lane->bus->store);
-    EB_ASSERT(lane->turns.claiming != on);
-    lane->turns.claiming = on;
-    lane->turns.begun += on;
-    if (on || !rescan) return;
-    lane->turns.rescan = 0;
-    if (rescan == 2) ebi_window_forget(lane);
-    else ebi_window_lap(lane);
-}
-
 /* A slice of the lap took so long: beside other work it gets a twentieth of the time. Lock held. */
 EBI_FN void ebi_window_lap_rests(ebi_lane *lane, int64_t took_us)
 {
@@ -6178,31 +6151,6 @@ EBI_FN void ebi_window_lapped(ebi_window *w, int64_t at, int done)
 
 /* Whether there may be suspects is known now: left 0: there are none that could run. Lock held. */
 EBI_FN void ebi_window_suspects(ebi_window *w, int left) { w->suspects = left; }
-
-/* Whether a subscription that came, or went, changes what was decided about the types in set: then
-** what was passed over is looked at again. Lock held. */
-EBI_FN void ebi_lane_reconsider(ebi_lane *lane, const char *pattern, const ebi_types *set)
-{
-    int i, wanted = set->overflow;
-    EBI_HELD(&lane->bus->store);
-    for (i = 0; i < set->count && !wanted; i++) wanted = ebi_glob(pattern, set->at[i]);
-    if (wanted) ebi_lane_lap(lane);
-}
-
-/* It came, or came back: is it for something that was parked? */
-EBI_FN void ebi_lane_welcome(ebi_lane *lane, const char *pattern)
-{
-    EBI_HELD(&lane->bus->store);
-    ebi_lane_reconsider(lane, pattern, &lane->win.parking.parked);
-}
-
-/* It went, or was paused: did something wait for it, and others behind that? */
-EBI_FN void ebi_lane_farewell(ebi_lane *lane, const char *pattern)
-{
-    EBI_HELD(&lane->bus->store);
-    if (lane->bus->life.state == EBI_STARTED)
-        ebi_lane_reconsider(lane, pattern, &lane->win.parking.held);
-}
 
 /* ===========================================================================
 ** >>lanes   What a lane is told                                   [private]
@@ -6331,8 +6279,8 @@ EBI_FN void ebi_lane_due(ebi_lane *lane, int64_t due_ms)
     ebi_notice(bus, due_ms);
 }
 
-/* Room in memory for what is being published, and claims of workers that it will be born with:
-** taken, or given back. Lock held. */
+/* Claims of workers that what is being published will be born with: taken, or given back. Lock
+** held. */
 EBI_FN void ebi_lane_reserve(ebi_lane *lane, int claims)
 {
     EBI_HELD(&lane->bus->store);
@@ -6340,6 +6288,7 @@ EBI_FN void ebi_lane_reserve(ebi_lane *lane, int claims)
     EB_ASSERT(lane->reserved >= 0);
 }
 
+/* The same of room in memory for copies of it, in bytes. */
 EBI_FN void ebi_lane_copies(ebi_lane *lane, size_t more, size_t less)
 {
     EBI_HELD(&lane->bus->store);
@@ -6455,6 +6404,61 @@ EBI_FN int ebi_lane_mark(ebi_lane *lane, int64_t seq)
     return rc;
 }
 
+/* The same as soon as no claim is under way, which has part of it in its hands. Lock held. */
+EBI_FN void ebi_lane_forget(ebi_lane *lane)
+{
+    EBI_HELD(&lane->bus->store);
+    if (lane->turns.claiming) lane->turns.rescan = 2;
+    else ebi_window_forget(lane);
+}
+
+/* The same as soon as no claim is under way. Lock held. */
+EBI_FN void ebi_lane_lap(ebi_lane *lane)
+{
+    EBI_HELD(&lane->bus->store);
+    if (lane->turns.claiming) lane->turns.rescan |= 1;
+    else ebi_window_lap(lane);
+}
+
+/* A claim begins, or is over: what was asked for meanwhile is done now. Lock held. */
+EBI_FN void ebi_lane_claiming(ebi_lane *lane, int on)
+{
+    int rescan = lane->turns.rescan;
+    EBI_HELD(&lane->bus->store);
+    EB_ASSERT(lane->turns.claiming != on);
+    lane->turns.claiming = on;
+    lane->turns.begun += on;
+    if (on || !rescan) return;
+    lane->turns.rescan = 0;
+    if (rescan == 2) ebi_window_forget(lane);
+    else ebi_window_lap(lane);
+}
+
+/* Whether a subscription that came, or went, changes what was decided about the types in set: then
+** what was passed over is looked at again. Lock held. */
+EBI_FN void ebi_lane_reconsider(ebi_lane *lane, const char *pattern, const ebi_types *set)
+{
+    int i, wanted = set->overflow;
+    EBI_HELD(&lane->bus->store);
+    for (i = 0; i < set->count && !wanted; i++) wanted = ebi_glob(pattern, set->at[i]);
+    if (wanted) ebi_lane_lap(lane);
+}
+
+/* It came, or came back: is it for something that was parked? */
+EBI_FN void ebi_lane_welcome(ebi_lane *lane, const char *pattern)
+{
+    EBI_HELD(&lane->bus->store);
+    ebi_lane_reconsider(lane, pattern, &lane->win.parking.parked);
+}
+
+/* It went, or was paused: did something wait for it, and others behind that? */
+EBI_FN void ebi_lane_farewell(ebi_lane *lane, const char *pattern)
+{
+    EBI_HELD(&lane->bus->store);
+    if (lane->bus->life.state == EBI_STARTED)
+        ebi_lane_reconsider(lane, pattern, &lane->win.parking.held);
+}
+
 /* ===========================================================================
 ** >>passed   Who was left standing in line                        [private]
 ** ========================================================================
@@ -6538,6 +6542,8 @@ EBI_FN int ebi_passed_waits(ebi_lane *lane, const char *key, int64_t to, int *wa
 ** all if somebody waits for it. Every statement is fenced by the token of the claim: if that was
 ** revoked, nothing changes. A failed commit keeps them all; they are tried again, later and later.
 ** */
+
+static const char ebi_no_memory_error[] = "\"out of memory while recording this error\"";
 
 /* Everything that the statements of that family bind: ?1 to ?6, ?7 and ?9. */
 typedef struct ebi_end {
@@ -6780,35 +6786,6 @@ EBI_FN int ebi_outcome_push(eb_bus *bus, ebi_entry *e, int outcome)
 ** ========================================================================
 ** Checked before anything is copied or written. Pure, but for the limits of the bus. */
 
-/* How a new event starts its life; NONE: its idempotency key was known. */
-enum { EBI_BORN_NONE, EBI_BORN_PENDING, EBI_BORN_CLAIMED, EBI_BORN_DONE, EBI_BORN_DEAD };
-
-typedef struct ebi_birth {
-    int kind;              /* EBI_BORN_... */
-    int counted, attempts; /* of its claim: it spends an attempt; of so many */
-    int64_t seq, due_ms;   /* due_ms 0: at once */
-    int64_t born, token;   /* the start that it was published in, 0: none; 0: not claimed */
-    char now[EBI_TIME_LEN + 1];
-} ebi_birth;
-
-typedef struct ebi_slot {
-    ebi_entry *entry; /* NULL: it will be read from disk if need be */
-    int birth;        /* EBI_BORN_... */
-} ebi_slot;
-
-typedef struct ebi_publish {
-    const eb_message *msgs;
-    size_t count;
-    eb_id *ids;
-    ebi_slot *slots; /* one per message */
-    ebi_waiter *waiter;  /* of eb_publish */
-    size_t copied; /* bytes of the copies in slots */
-    int duplicates;
-    /* set inside the transaction, undone if it runs again */
-    int reserved, born_live;
-    int64_t last_seq, due_ms;
-} ebi_publish;
-
 /* Bytes of the payload: NULL is null. */
 EBI_FN size_t ebi_payload_len(const eb_message *m)
 {
@@ -6907,6 +6884,35 @@ EBI_FN void ebi_unmatched_done(eb_bus *bus, const char *id, const char *type)
 ** Its rows, written by the leader in the publisher's transaction. If a worker is idle and would
 ** take the event next, its row is written claimed: no second commit is needed before its handler
 ** starts. */
+
+/* How a new event starts its life; NONE: its idempotency key was known. */
+enum { EBI_BORN_NONE, EBI_BORN_PENDING, EBI_BORN_CLAIMED, EBI_BORN_DONE, EBI_BORN_DEAD };
+
+typedef struct ebi_birth {
+    int kind;              /* EBI_BORN_... */
+    int counted, attempts; /* of its claim: it spends an attempt; of so many */
+    int64_t seq, due_ms;   /* due_ms 0: at once */
+    int64_t born, token;   /* the start that it was published in, 0: none; 0: not claimed */
+    char now[EBI_TIME_LEN + 1];
+} ebi_birth;
+
+typedef struct ebi_slot {
+    ebi_entry *entry; /* NULL: it will be read from disk if need be */
+    int birth;        /* EBI_BORN_... */
+} ebi_slot;
+
+typedef struct ebi_publish {
+    const eb_message *msgs;
+    size_t count;
+    eb_id *ids;
+    ebi_slot *slots; /* one per message */
+    ebi_waiter *waiter;  /* of eb_publish */
+    size_t copied; /* bytes of the copies in slots */
+    int duplicates;
+    /* set inside the transaction, undone if it runs again */
+    int reserved, born_live;
+    int64_t last_seq, due_ms;
+} ebi_publish;
 
 /* Whether a worker would take event seq next, so that it may be born claimed: one is idle, and
 ** there is room in its batch beside what others in this commit were born with (reserved); nothing
@@ -7417,7 +7423,7 @@ EBI_FN void ebi_key_enter(ebi_lane *lane, ebi_entry *e)
     ebi_entry **at = ebi_key_slot(lane, e->ordering_key);
     EBI_HELD(&lane->bus->store);
     EB_ASSERT(e->token != 0 && e->outcome == EBI_OUT_NONE);
-    EB_ASSERT(lane->turns.claiming && e->token);
+    EB_ASSERT(lane->turns.claiming);
     e->key_next = e->behind = NULL;
     if (lane->back[ebi_key_bucket(e->ordering_key)]) {
         e->due_ms = EBI_NOT_DUE;
@@ -7860,7 +7866,7 @@ EBI_FN ebi_entry *ebi_line_load(ebi_lane *lane, int64_t seq, int *rc)
     return e;
 }
 
-/* What a row of the line means for those behind it. */
+/* What ebi_line_stands() says of a row. */
 enum { EBI_KEY_GO, EBI_KEY_MINE, EBI_KEY_STOP, EBI_KEY_PASS };
 
 /* A row that waits for its time is waited for, unless nobody matches it: then it steps aside. */
@@ -8406,8 +8412,8 @@ EBI_FN void ebi_turn_take(ebi_lane *lane, int what)
     EB_ASSERT(!lane->turns.claiming && what != EBI_CLAIM_NOTHING);
     ebi_turn_init(lane, what, &c);
     ebi_lane_claiming(lane, 1);
-    ebi_store_unlock(store);
     ebi_req_init(&r, ebi_turn_func, ebi_turn_after, &c, EB_DURABLE_NORMAL, ebi_alarms_until(bus));
+    ebi_store_unlock(store);
     r.once = 1;
     rc = ebi_writer_commit(store, &r);
     ebi_store_lock(store);
@@ -8750,7 +8756,7 @@ EBI_FN int ebi_recover_row(eb_store *store, ebi_recovery *r, int64_t seq, sqlite
     return SQLITE_OK;
 }
 
-/* A number of meta; SQLite's result. */
+/* Sets a number of meta; SQLite's result. */
 EBI_FN int ebi_recover_mark(eb_store *store, const char *key, int64_t value)
 {
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_META_SET);
@@ -8890,9 +8896,9 @@ EBI_FN eb_result ebi_recover(eb_bus *bus)
 **             outcome was somebody else's to record; this thread only lets go.
 **   revoked   the entry: this process heard that an operator gave the event up (ebi_key_revoke).
 **             No further handler of the attempt begins.
-**   fenced    the row: its token is another or gone (EBI_SQL_FENCE, "token IS ?2"). The statement
-**             that records the outcome changes nothing. This alone would be enough; the other two
-**             save work. */
+**   fenced    the row: its token is another or gone ("token IS ?2", bound by ebi_end_run). The
+**             statement that records the outcome changes nothing. This alone would be enough; the
+**             other two save work. */
 
 /* The event as the handler sees it. */
 EBI_FN void ebi_run_show(eb_bus *bus, ebi_run *run, ebi_entry *e, int64_t now_ms)
@@ -9183,6 +9189,7 @@ EBI_FN void *ebi_worker_main(void *arg)
     eb_allocator a = bus->store.allocator; /* the bus may be gone before w is */
     ebi_entry *e;
     int last, urgent, what;
+    int64_t until_us;
     ebi_store_lock(&bus->store);
     while (bus->life.state == EBI_STARTED) {
         e = ebi_start_next(&bus->lane);
@@ -9192,8 +9199,9 @@ EBI_FN void *ebi_worker_main(void *arg)
             urgent = ebi_attempt(bus, &w->run, e);
             if (w->run.lost) break;
             if (urgent) {
+                until_us = ebi_alarms_until(bus);
                 ebi_store_unlock(&bus->store);
-                ebi_outcomes_flush(bus, ebi_alarms_until(bus), 0);
+                ebi_outcomes_flush(bus, until_us, 0);
                 ebi_store_lock(&bus->store);
             }
         } else if ((what = ebi_turn_what(&bus->lane)) != EBI_CLAIM_NOTHING) {
@@ -9363,6 +9371,7 @@ EBI_FN eb_result ebi_stop_node(eb_store *store, void *arg)
 EBI_FN void ebi_stop_finish(eb_bus *bus)
 {
     eb_store *store = &bus->store;
+    int64_t until_us;
     EB_ASSERT(bus->life.state == EBI_STOPPING);
     ebi_store_lock(store);
     while (bus->calls.first) ebi_run_lose(bus, bus->calls.first); /* those that were given up */
@@ -9372,8 +9381,9 @@ EBI_FN void ebi_stop_finish(eb_bus *bus)
     ebi_writer_leave(store);
     ebi_store_lock(store);
     ebi_stop_release(bus);
+    until_us = ebi_alarms_until(bus);
     ebi_store_unlock(store);
-    if (ebi_outcomes_flush_with(bus, ebi_stop_node, ebi_alarms_until(bus), 0) != EB_OK)
+    if (ebi_outcomes_flush_with(bus, ebi_stop_node, until_us, 0) != EB_OK)
         ebi_log_note(store, EB_LOG_ERROR, "last outcomes not recorded: they will run again",
                      ebi_error_text);
     ebi_db_close(&bus->life.owner);
@@ -9385,7 +9395,7 @@ EBI_FN void ebi_stop_finish(eb_bus *bus)
 }
 
 /* ===========================================================================
-** >>clockwork   What has to be done at what time                  [private]
+** >>clockwork   Deadlines, acks, others' commits: what when                  [private]
 ** ========================================================================
 ** A list of jobs, each a small function that is asked in turn: it does what is to be done now, or
 ** says when it wants to be asked again. The keeper goes through the list and sleeps until then; who
@@ -9689,6 +9699,7 @@ EBI_FN void *ebi_clockwork_keeper(void *arg)
 /* ===========================================================================
 ** >>pump   The same engine on the caller's thread                 [private]
 ** ========================================================================
+** When there is work again says ebi_clockwork_in(), to the keeper too.
 ** The same claims, attempts and outcomes, driven by whoever calls eb_pump, eb_wait, eb_drain or
 ** eb_publish; one thread at a time. */
 
@@ -9731,7 +9742,8 @@ EBI_FN int64_t ebi_pump_next(eb_bus *bus)
     return in_us == INT64_MAX ? -1 : in_us / 1000 + (in_us % 1000 != 0);
 }
 
-/* Gives it back; finishes a shutdown that began meanwhile. Lock held on entry and exit. */
+/* Gives the right to pump back; finishes a shutdown that began meanwhile. Lock held on entry and
+** exit. */
 EBI_FN void ebi_pump_leave(eb_bus *bus)
 {
     int64_t next;
@@ -9782,11 +9794,13 @@ EBI_FN eb_result ebi_pump_forked(const eb_bus *bus)
 EBI_FN eb_result ebi_pump_flush(eb_bus *bus)
 {
     eb_result rc = ebi_pump_forked(bus);
+    int64_t until_us;
     EBI_HELD(&bus->store);
     EB_ASSERT(bus->pump.active);
     if (rc != EB_OK || !bus->out.waiting.head) return rc;
+    until_us = ebi_alarms_until(bus);
     ebi_store_unlock(&bus->store);
-    rc = ebi_outcomes_flush(bus, ebi_alarms_until(bus), 0);
+    rc = ebi_outcomes_flush(bus, until_us, 0);
     ebi_store_lock(&bus->store);
     return rc;
 }
@@ -9822,8 +9836,8 @@ EBI_FN eb_result ebi_pump_some(eb_bus *bus, int64_t deadline_ms)
     }
 }
 
-/* The same at the end of a call that waited: what ran meanwhile is on disk when it returns. Lock
-** held on entry and exit. */
+/* Flushes and leaves, at the end of a call that waited: what ran meanwhile is on disk when it
+** returns. Lock held on entry and exit. */
 EBI_FN void ebi_pump_done(eb_bus *bus)
 {
     EBI_HELD(&bus->store);
@@ -10054,7 +10068,7 @@ EBI_FN void ebi_drain_look(eb_bus *bus, int64_t deadline_ms)
     ebi_store_lock(store);
 }
 
-/* Lock held on entry and exit. */
+/* The body of eb_drain. Lock held on entry and exit. */
 EBI_FN eb_result ebi_drain_for(eb_bus *bus, int64_t deadline_ms)
 {
     eb_store *store = &bus->store;
@@ -10153,12 +10167,6 @@ EBI_FN void ebi_options_limit(eb_bus *bus)
     if (bus->set.max_payload > most - most / 10) bus->set.max_payload = most - most / 10;
 }
 
-/* ===========================================================================
-** >>subscriptions   Who wants what                                [private]
-** ========================================================================
-** A list in order of subscribing, under the lock. A subscription that is removed leaves the list at
-** once and is freed when its last running call has returned. */
-
 /* What this version does not know must be zero, so that later versions can give it a meaning. */
 EBI_FN eb_result ebi_options_sub(const eb_subscribe_options *o)
 {
@@ -10173,6 +10181,12 @@ EBI_FN eb_result ebi_options_sub(const eb_subscribe_options *o)
                          "leave them zero");
     return EB_OK;
 }
+
+/* ===========================================================================
+** >>subscriptions   Who wants what                                [private]
+** ========================================================================
+** A list in order of subscribing, under the lock. A subscription that is removed leaves the list at
+** once and is freed when its last running call has returned. */
 
 /* A subscription that is in no list yet; to be given to ebi_sub_release() if it never will be. */
 EBI_FN eb_result ebi_sub_new(eb_bus *bus, const char *pattern, const eb_subscribe_options *o,
@@ -10244,7 +10258,7 @@ EBI_FN void ebi_sub_after(eb_store *store, void *arg, eb_result rc)
     if (bus->life.state == EBI_STARTED) ebi_lane_welcome(&bus->lane, s->pattern);
 }
 
-/* The same gone; arg is its id. */
+/* Inside the transaction: its row goes; arg is its id. */
 EBI_FN eb_result ebi_sub_delete(eb_store *store, void *arg)
 {
     const eb_id *id = (const eb_id *)arg;
@@ -10273,7 +10287,7 @@ EBI_FN eb_result ebi_sub_wait(eb_bus *bus, const ebi_sub *s)
 }
 
 /* The row that says who dispatches; those of who did before are gone. */
-EBI_FN int ebi_subs_node(eb_store *store)
+EBI_FN int ebi_life_node(eb_store *store)
 {
     char now[EBI_TIME_LEN + 1];
     sqlite3_stmt *s = ebi_db_stmt(store, &store->writer, EBI_SQL_NODE_INSERT);
@@ -10297,7 +10311,7 @@ EBI_FN eb_result ebi_subs_announce(eb_store *store, void *arg)
     int rc;
     EB_ASSERT(!sqlite3_get_autocommit(store->writer.handle));
     (void)arg;
-    rc = ebi_subs_node(store);
+    rc = ebi_life_node(store);
     if (rc == SQLITE_OK) rc = ebi_db_run(store, &store->writer, EBI_SQL_SUB_CLEAR);
     ebi_store_lock(store);
     EB_ASSERT(bus->life.incarnation > 0);
@@ -10368,7 +10382,7 @@ EBI_FN eb_result ebi_life_run(eb_bus *bus)
 }
 
 /* No more new work. Lock held. */
-EBI_FN void ebi_stop_begin(eb_bus *bus)
+EBI_FN void ebi_life_stop(eb_bus *bus)
 {
     EBI_HELD(&bus->store);
     if (bus->life.state >= EBI_STOPPING) return;
@@ -10383,7 +10397,7 @@ EBI_FN void ebi_stop_begin(eb_bus *bus)
 }
 
 /* Waits for the end of a bus with workers. Lock held on entry and exit. */
-EBI_FN eb_result ebi_stop_threads(eb_bus *bus)
+EBI_FN eb_result ebi_life_stop_threads(eb_bus *bus)
 {
     int64_t deadline = ebi_clock_deadline(&bus->store, bus->set.shutdown_timeout_ms), left;
     EBI_HELD(&bus->store);
@@ -10415,7 +10429,7 @@ EBI_FN eb_result ebi_stop_threads(eb_bus *bus)
 }
 
 /* The same without threads: this thread does it, or waits for the one that pumps. */
-EBI_FN eb_result ebi_stop_pump(eb_bus *bus)
+EBI_FN eb_result ebi_life_stop_pump(eb_bus *bus)
 {
     int64_t deadline = ebi_clock_deadline(&bus->store, bus->set.shutdown_timeout_ms), left;
     EBI_HELD(&bus->store);
@@ -11205,11 +11219,11 @@ EB_API eb_result eb_shutdown(eb_bus *bus)
     if (rc != EB_OK) return rc;
     ebi_store_lock(&bus->store);
     if (ebi_run_inside(bus)) {
-        ebi_stop_begin(bus);
+        ebi_life_stop(bus);
     } else {
         while (bus->life.state == EBI_STARTING) ebi_alarms_wait(bus, -1);
-        ebi_stop_begin(bus);
-        rc = bus->set.workers ? ebi_stop_threads(bus) : ebi_stop_pump(bus);
+        ebi_life_stop(bus);
+        rc = bus->set.workers ? ebi_life_stop_threads(bus) : ebi_life_stop_pump(bus);
     }
     ebi_store_unlock(&bus->store);
     return rc;
@@ -11312,7 +11326,7 @@ EB_API eb_result eb_publish(eb_bus *bus, const char *type, const char *payload, 
     m.type = type;
     m.payload = payload;
     ebi_store_lock(&bus->store);
-    wait = bus->life.state == EBI_STARTED && !ebi_run_inside(bus);
+    wait = bus->life.state == EBI_STARTED && !ebi_run_inside(bus); /* else it is eb_post */
     pump = wait && !bus->set.workers;
     if (pump) rc = ebi_pump_enter(bus); /* before anything is stored: a failure must mean "not" */
     ebi_store_unlock(&bus->store);
