@@ -6627,7 +6627,7 @@ EBI_FN int ebi_outcome_apply(eb_store *store, ebi_entry *e, const char *now)
     end.suspect = e->suspect; /* until it has succeeded */
     end.error_json = e->error_json ? e->error_json : ebi_no_memory_error;
     EB_ASSERT(e->outcome != EBI_OUT_NONE && e->token != 0);
-    EB_ASSERT(e->lane && e->refs > 0);
+    EB_ASSERT(e->lane);
     switch (e->outcome) {
     case EBI_OUT_DONE:
         over = 1;
