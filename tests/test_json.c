@@ -723,12 +723,54 @@ TEST mutated_texts_get_the_same_verdict_from_a_second_opinion(void)
     PASS();
 }
 
+/* eb_json_text: what it writes, and its length as snprintf counts. */
+TEST text_becomes_a_json_string(void)
+{
+    static const struct {
+        const char *text;
+        size_t len;
+        const char *json;
+    } cases[] = {
+        {"", (size_t)-1, "\"\""},
+        {NULL, (size_t)-1, "\"\""},
+        {NULL, 7, "\"\""},
+        {"buy milk", (size_t)-1, "\"buy milk\""},
+        {"buy milk", 3, "\"buy\""},
+        {"say \"no\" \\ or/yes", (size_t)-1, "\"say \\\"no\\\" \\\\ or/yes\""},
+        {"a\nb\tc\x01", (size_t)-1, "\"a\\u000ab\\u0009c\\u0001\""},
+        {"a\0b", 3, "\"a\\u0000b\""},
+        {"\xC3\xA4\xF0\x9F\x98\x80", (size_t)-1, "\"\xC3\xA4\xF0\x9F\x98\x80\""},
+        {"x\xFFy\xC3", (size_t)-1, "\"x\xEF\xBF\xBDy\xEF\xBF\xBD\""},
+    };
+    size_t i, n, cap;
+    for (i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char buf[64], small[64];
+        ebi_json j;
+        memset(buf, 'x', sizeof buf);
+        n = eb_json_text(buf, sizeof buf, cases[i].text, cases[i].len);
+        ASSERT_STR_EQ(cases[i].json, buf);
+        T_EQ(strlen(cases[i].json), n);
+        T_EQ(n, eb_json_text(NULL, 0, cases[i].text, cases[i].len));
+        ebi_json_init(&j, buf, n);
+        ASSERT(ebi_json_value(&j)); /* a payload that is accepted */
+        for (cap = 1; cap <= n; cap++) { /* cut, terminated, and nothing behind it is touched */
+            memset(small, 'x', sizeof small);
+            T_EQ(n, eb_json_text(small, cap, cases[i].text, cases[i].len));
+            T_EQ(0, memcmp(small, buf, cap - 1));
+            T_EQ(0, small[cap - 1]);
+            T_EQ('x', small[cap]);
+        }
+    }
+    PASS();
+}
+
 SUITE(json)
 {
     eb_options o = t_options(t_path("json"));
     o.durability = EB_DURABLE_OFF;
     o.workers = EB_NONE;
     bus = t_open(&o);
+    RUN_TEST(text_becomes_a_json_string);
     RUN_TEST(payload_table);
     RUN_TEST(metadata_table);
     RUN_TEST(accepted_texts_are_stored_byte_for_byte_and_refused_ones_not_at_all);
