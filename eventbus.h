@@ -4192,9 +4192,8 @@ EBI_FN void ebi_wal_look(eb_store *store)
     force = pages < most / 4 ? 4 * pages : most + most / 4;
     again = force == 4 * pages || store->wal.frames < most ? pages : most / 4;
     if (store->wal.frames - store->wal.done < again) return;
-    again = store->wal.frames < force && store->hooks->copies(store);
     store->wal.done = store->wal.frames;
-    if (again) return; /* the keeper does it */
+    if (store->wal.frames < force && store->hooks->copies(store)) return; /* the keeper does it */
     wait = store->wal.frames >= (force == 4 * pages ? 2 * force : force);
     ebi_store_unlock(store);
     ebi_wal_checkpoint(store, wait);

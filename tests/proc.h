@@ -134,6 +134,25 @@ T_UNUSED static eb_result p_wait_at(eb_delivery *d, void *user)
     return EB_OK;
 }
 
+/* What `.restore` of the sqlite3 shell does. */
+T_UNUSED static void p_restore(const char *from, const char *to)
+{
+    sqlite3 *source = NULL, *target = NULL;
+    sqlite3_backup *backup;
+    int rc;
+    T_MUST(sqlite3_open(from, &source) == SQLITE_OK);
+    T_MUST(sqlite3_open(to, &target) == SQLITE_OK);
+    sqlite3_busy_timeout(source, 5000);
+    sqlite3_busy_timeout(target, 5000);
+    backup = sqlite3_backup_init(target, "main", source, "main");
+    T_MUST(backup != NULL);
+    while ((rc = sqlite3_backup_step(backup, -1)) == SQLITE_BUSY || rc == SQLITE_LOCKED) p_nap(1);
+    T_MUST(rc == SQLITE_DONE);
+    T_MUST(sqlite3_backup_finish(backup) == SQLITE_OK);
+    sqlite3_close(source);
+    sqlite3_close(target);
+}
+
 /* ---- threads --------------------------------------------------------------------------------- */
 
 T_UNUSED static pthread_t p_go(void *(*func)(void *), void *arg)

@@ -608,25 +608,6 @@ SUITE(full_disk)
 
 /* ---- a file that is restored under a living bus ---------------------------------------------- */
 
-/* What `.restore` of the sqlite3 shell and sqlite3_backup do. */
-static void copy_database(const char *from, const char *to)
-{
-    sqlite3 *source = NULL, *target = NULL;
-    sqlite3_backup *backup;
-    int rc;
-    T_MUST(sqlite3_open(from, &source) == SQLITE_OK);
-    T_MUST(sqlite3_open(to, &target) == SQLITE_OK);
-    sqlite3_busy_timeout(source, 5000);
-    sqlite3_busy_timeout(target, 5000);
-    backup = sqlite3_backup_init(target, "main", source, "main");
-    T_MUST(backup != NULL);
-    while ((rc = sqlite3_backup_step(backup, -1)) == SQLITE_BUSY || rc == SQLITE_LOCKED) p_nap(1);
-    T_MUST(rc == SQLITE_DONE);
-    T_MUST(sqlite3_backup_finish(backup) == SQLITE_OK);
-    sqlite3_close(source);
-    sqlite3_close(target);
-}
-
 static void publish_times(eb_bus *bus, const char *type, int n)
 {
     while (n-- > 0) T_DO(eb_publish(bus, type, NULL, NULL));
@@ -649,9 +630,9 @@ TEST what_is_posted_after_a_restore_is_dispatched(int pump, int64_t idle_poll_ms
     t_subscribe(bus, "after", t_watch, &after);
     T_OK(eb_start(bus));
     publish_times(bus, "before", 5);
-    copy_database(path, old);
+    p_restore(path, old);
     publish_times(bus, "before", 30);
-    copy_database(old, path);
+    p_restore(old, path);
     T_EQ(5, t_stored(path));
     for (i = 0; i < 20; i++) T_OK(eb_post(bus, "after", NULL, &id[i]));
     T_OK(eb_drain(bus, 5000));
@@ -681,13 +662,13 @@ TEST what_waits_in_the_restored_file_is_dispatched(int pump)
     bus = t_open(&o);
     t_post(bus, "x", NULL);
     t_post(bus, "x", NULL);
-    copy_database(path, old);
+    p_restore(path, old);
     t_subscribe(bus, "x", t_watch, &seen);
     T_OK(eb_start(bus));
     publish_times(bus, "x", 10);
     T_OK(t_settle(bus));
     T_EQ(12, p_get(&seen.calls));
-    copy_database(old, path);
+    p_restore(old, path);
     for (end = p_ms() + 4000; p_get(&seen.calls) < 14 && p_ms() < end; p_nap(5))
         if (pump) T_OK(eb_pump(bus, EB_NONE, NULL));
     T_EQ(14, p_get(&seen.calls));
@@ -716,7 +697,7 @@ TEST restored_file_has_ids_of_its_own(int pump)
     bus = t_run_with(&o, "*", t_succeeds, NULL);
     publish_times(bus, "ours", 3);
     T_OK(eb_publish(bus, "ours", NULL, &ours));
-    copy_database(old, path);
+    p_restore(old, path);
     T_OK(eb_publish(bus, "later", NULL, &later)); /* waits for it, and finds it */
     T_OK(eb_wait(bus, later.str, 2000));
     T_OK(eb_get(eb_bus_store(bus), later.str, &list));
@@ -747,9 +728,9 @@ TEST copies_of_before_the_restore_are_forgotten(void)
     t_subscribe(bus, "fresh", t_watch, &fresh);
     T_OK(eb_start(bus));
     publish_times(bus, "fresh", 1);
-    copy_database(path, old);
+    p_restore(path, old);
     for (i = 0; i < 3; i++) t_post(bus, "gone", NULL); /* not pumped yet */
-    copy_database(old, path);
+    p_restore(old, path);
     for (i = 0; i < 3; i++) t_post(bus, "fresh", NULL); /* the same numbers */
     T_OK(eb_drain(bus, 5000));
     T_EQ(0, p_get(&gone.calls));
@@ -775,10 +756,10 @@ TEST outcome_of_before_the_restore_ends_nothing(void)
     t_subscribe(bus, "fresh", t_watch, &fresh);
     T_OK(eb_start(bus));
     publish_times(bus, "fresh", 1);
-    copy_database(path, old);
+    p_restore(path, old);
     t_post(bus, "slow", NULL);
     P_EVENTUALLY(p_get(&gate.entered));
-    copy_database(old, path);
+    p_restore(old, path);
     T_OK(eb_publish(bus, "fresh", NULL, NULL)); /* has the number of the slow one; its own handler */
     T_EQ(2, p_get(&fresh.calls));
     p_set(&gate.release, 1);
@@ -805,8 +786,8 @@ TEST restored_file_that_is_not_ours_takes_no_events(int pump)
     T_MUST(t_sql(other, "CREATE TABLE customers(name)", NULL, 0) == SQLITE_OK);
     bus = t_run_with(&o, "*", t_watch, &seen);
     publish_times(bus, "x", 2);
-    copy_database(path, old);
-    copy_database(other, path);
+    p_restore(path, old);
+    p_restore(other, path);
     rc = eb_post(bus, "x", NULL, NULL);
     ASSERT(rc == EB_ERR_SCHEMA || rc == EB_ERR_CORRUPT);
     begin = p_ms();
@@ -814,7 +795,7 @@ TEST restored_file_that_is_not_ours_takes_no_events(int pump)
     ASSERT(rc == EB_ERR_SCHEMA || rc == EB_ERR_CORRUPT || rc == EB_ERR_TIMEOUT);
     P_WITHIN(0, 2000, p_ms() - begin);
     T_EQ(1, t_sql_int(path, "SELECT count(*) FROM sqlite_schema")); /* nothing was made in it */
-    copy_database(old, path);
+    p_restore(old, path);
     P_EVENTUALLY(eb_post(bus, "x", NULL, NULL) == EB_OK);
     T_OK(eb_drain(bus, 5000));
     T_EQ(3, p_get(&seen.calls));

@@ -439,25 +439,6 @@ static eb_options driven(const char *path, int pump)
     return o;
 }
 
-/* What `.restore` of the sqlite3 shell does. */
-static void restore(const char *from, const char *to)
-{
-    sqlite3 *source = NULL, *target = NULL;
-    sqlite3_backup *backup;
-    int rc;
-    T_MUST(sqlite3_open(from, &source) == SQLITE_OK);
-    T_MUST(sqlite3_open(to, &target) == SQLITE_OK);
-    sqlite3_busy_timeout(source, 5000);
-    sqlite3_busy_timeout(target, 5000);
-    backup = sqlite3_backup_init(target, "main", source, "main");
-    T_MUST(backup != NULL);
-    while ((rc = sqlite3_backup_step(backup, -1)) == SQLITE_BUSY || rc == SQLITE_LOCKED) p_nap(1);
-    T_MUST(rc == SQLITE_DONE);
-    T_MUST(sqlite3_backup_finish(backup) == SQLITE_OK);
-    sqlite3_close(source);
-    sqlite3_close(target);
-}
-
 static void post_some(eb_bus *bus, int n)
 {
     while (n-- > 0) t_post(bus, "a", NULL);
@@ -482,14 +463,14 @@ TEST restored_file_with_a_known_last_seq_is_noticed(int pump, int when, int aske
     bus = t_open(&o);
     if (when != BACKUP_BEFORE_START) T_OK(eb_start(bus));
     if (when != POSTED_SINCE) post_some(bus, 20);
-    restore(path, old);
+    p_restore(path, old);
     t_subscribe(bus, "a", t_watch, &seen);
     if (when == BACKUP_BEFORE_START) T_OK(eb_start(bus));
     if (when == POSTED_SINCE) post_some(bus, 20);
     T_OK(t_settle(bus));
     T_EQ(20, p_get(&seen.calls));
 
-    restore(old, path);
+    p_restore(old, path);
     if (when == POSTED_SINCE) {
         other = t_open(&o);
         post_some(other, 20);
